@@ -85,6 +85,7 @@ struct agent {
     uv_timer_t leave_timer;  /* the last resort */
     uv_timer_t drain_timer;  /* for output that is on its way up */
     uv_timer_t strand_timer; /* by hand: there is no MPI world any more */
+    uv_timer_t procs_timer;  /* on a node that does not fit: does it now? */
     uv_timer_t soon_timer;
     struct soon *soon;       /* member events that wait for their turn */
 
@@ -103,7 +104,7 @@ struct agent {
     bool has_config;
     struct run_config config;
     uint16_t n_procs; /* of this agent */
-    char interface[32]; /* of the network that the job chose, or "" */
+    bool is_misfit;   /* it has told the lead that the job does not fit its node */
     char python_dir[PATH_MAX]; /* see launcher/outfit.h, or "" */
     struct member *member;
     struct agent_steps *steps; /* a log, or NULL; see agent_steps.h */
@@ -186,6 +187,12 @@ void agent_tell_pid(struct agent *a);
  * them. -ERANGE from the check: there are fewer nodes than the job needs. */
 void agent_fit_nodes(const struct agent *a, uint32_t *node_of);
 int agent_fit_check(const struct agent *a, struct error *e);
+
+/* --- agent_procs.c --- */
+
+/* Counts the processes of this agent; where the job does not fit its node, or for the
+ * one that leads, there are too few, it tells the lead. */
+void agent_procs_begin(struct agent *a);
 
 /* --- agent_leave.c --- */
 

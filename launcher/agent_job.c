@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The job, once it has come down the tree: how many processes this node runs,
- * where their output goes, and member and lead that take over.
+ * The job, once it has come down the tree: where the output of its processes goes, and
+ * member and lead that take over.
  */
 #include <config.h>
 
@@ -14,11 +14,8 @@
 #include "launcher/agent_snap.h"
 #include "launcher/agent_steps.h"
 #include "launcher/jsonw.h"
-#include "launcher/node_facts.h"
-#include "launcher/outfit.h"
 #include "launcher/oom.h"
 #include "launcher/session.h"
-#include "launcher/slots.h"
 #include "launcher/slurm.h"
 #include "launcher/stacks.h"
 #include "rendezvous/restart.h"
@@ -80,65 +77,6 @@ void agent_writable(struct agent *a)
 
 /* --- the job --- */
 
-/* By the list of hosts; 0: it counts for itself. */
-static uint32_t own_slots(struct agent *a)
-{
-    struct slots_self self = {.host = a->host, .addrs = &a->addrs,
-                              .slurm_name = getenv("SLURMD_NODENAME")};
-    uint32_t slots = 0;
-
-    for (uint32_t i = 0; i < a->rank; i++) {
-        self.place += a->roster.entries[i].host_index == 0;
-    }
-    if (!a->config.slots.n || a->run.agent_is_node) {
-        return 0;
-    }
-    if (!slots_find(&a->config.slots, &self, &slots)) {
-        agent_note(a, "%s is in the list of hosts by another name: its slots are "
-                   "not known, and it counts its CPUs or GPUs", a->host);
-    }
-    return slots;
-}
-
-/* How many processes this agent runs: the node's number, divided evenly among
- * the agents on it. One that came in the place of another has its number. */
-static int count_procs(struct agent *a, struct error *e)
-{
-    uint32_t n_here = 0;
-    struct procs_node node;
-    int rc;
-
-    node_facts(&a->config.env, &node);
-    node.slots = own_slots(a);
-    for (uint32_t i = 0; i < a->roster.n; i++) {
-        const struct roster_entry *entry = &a->roster.entries[i];
-
-        if (strcmp(entry->host, a->host) == 0 &&
-            entry->host_index >= n_here) {
-            n_here = entry->host_index + 1;
-        }
-    }
-    if (a->run.agent_is_node) {
-        n_here = 1;
-    }
-    rc = outfit_procs(a->config.job, &node, n_here,
-                      a->roster.entries[a->rank].host_index, &a->n_procs, e);
-    return rc < 0 ? error_wrap(e, "%s", a->host) : 0;
-}
-
-/* A job that cannot run here fails, by the lead's word. Until that comes, this
- * node counts as one with a process. */
-static void tell_misfit(struct agent *a, const char *why)
-{
-    _buf_ struct buf b = {0};
-    struct jsonw w = agent_fact_begin(&b, "misfit");
-
-    agent_log(a, "%s", why);
-    jsonw_str(&w, "text", why);
-    agent_fact_send(a, &w);
-    a->n_procs = 1;
-}
-
 /* Without it, stacks are less telling. */
 static void find_python_dir(struct agent *a)
 {
@@ -166,7 +104,6 @@ static int begin_work(struct agent *a, struct error *e)
                                    .on_trouble = on_output_trouble, .arg = a,
                                    .root = a->run.dir};
     const struct job_logs *logs = &a->config.job->logs;
-    struct error misfit = {0};
     int rc;
 
     agent_files_tell_run(a);
@@ -187,9 +124,8 @@ static int begin_work(struct agent *a, struct error *e)
     agent_steps_start(a);
     rc = rc < 0 ? rc : agent_heir_start(a, e);
     rc = rc < 0 || !agent_leads(a) ? rc : agent_lead_start(a, NULL, e);
-    if (rc == 0 && ((agent_leads(a) && agent_fit_check(a, &misfit) < 0) ||
-                    count_procs(a, &misfit) < 0)) {
-        tell_misfit(a, misfit.text);
+    if (rc == 0) {
+        agent_procs_begin(a);
     }
     rc = rc < 0 ? rc : agent_member_start(a, e);
     if (rc == 0) {
@@ -205,17 +141,6 @@ void agent_tell_pid(struct agent *a)
 
     jsonw_int(&w, "pid", getpid());
     agent_fact_send(a, &w);
-}
-
-/* Where all are on this host, they meet on loopback. */
-static void find_interface(struct agent *a)
-{
-    if (job_interface(a->config.job) &&
-        !agent_on_one_host(a) &&
-        addr_interface(a->roster.entries[a->rank].addrs[0], a->interface,
-                       sizeof(a->interface)) < 0) {
-        a->interface[0] = '\0';
-    }
 }
 
 /* What an earlier life of this run may have died of, all at once: only the kernel
@@ -266,7 +191,6 @@ void agent_config(struct agent *a, uint64_t age_ms, const void *data, size_t len
     a->began_ms = uv_now(&a->loop) - age_ms;
     slurm_take_own(&a->config.env);
     tree_set_lease(a->tree, a->config.job->heartbeat_timeout_ms);
-    find_interface(a);
     find_python_dir(a);
     umask((mode_t)a->config.umask);
     uv_timer_stop(&a->start_timer);

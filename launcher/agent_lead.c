@@ -515,29 +515,6 @@ const struct lead_watch_ops agent_lead_watch_ops = {
 
 /* --- what comes in --- */
 
-/* Nodes that count their processes by themselves have to agree. Where a list says
- * how many each has, they need not. */
-static void check_fit(struct agent_lead *l, const struct report *r)
-{
-    const struct agent *a = l->agent;
-    const struct lead_node *own = lead_node(l->core, a->rank);
-    char text[512];
-    struct lead_event event = {.type = LEAD_MISFIT, .text = text};
-
-    if (r->state != REPORT_JOINED || !own->serial ||
-        lead_generation(l->core) > 0 ||
-        a->config.job->procs.mode == JOB_PROCS_FIXED || a->config.slots.n ||
-        (a->roster.entries[r->rank].host_index && !a->run.agent_is_node) ||
-        r->n_procs == own->n_procs) {
-        return;
-    }
-    snprintf(text, sizeof(text), "%s would run %u processes and %s %u: set "
-             "procsPerNode to a number, or give hosts their slots (--hosts "
-             "A:4,B:8)", a->host, own->n_procs,
-             l->names.items[r->rank], r->n_procs);
-    agent_lead_step(l, &event);
-}
-
 void agent_lead_report(struct agent *a, const void *data, size_t len)
 {
     struct report r = {0};
@@ -553,8 +530,8 @@ void agent_lead_report(struct agent *a, const void *data, size_t len)
     }
     if (r.rank < a->lead->n_nodes) {
         record_status(a->lead->record)->nodes[r.rank].n_procs = r.n_procs;
+        agent_lead_check_fit(a->lead, &r); /* before it may be made use of */
         agent_lead_step(a->lead, &event);
-        check_fit(a->lead, &r);
     }
 }
 

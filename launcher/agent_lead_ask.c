@@ -57,15 +57,6 @@ static void take_shares(struct agent_lead *l, uint32_t rank, const json_t *fact)
     }
 }
 
-static void take_misfit(struct agent_lead *l, const json_t *fact)
-{
-    const char *text = json_string_value(json_object_get(fact, "text"));
-    struct lead_event event = {.type = LEAD_MISFIT,
-                               .text = text ? text : "the job does not fit"};
-
-    agent_lead_step(l, &event);
-}
-
 /* A front end wants to take the run over. It holds the lock of the run, so that
  * one that seems to be connected still is not: the lead goes to the new one,
  * which has to show that it knows the key. */
@@ -194,7 +185,7 @@ void agent_lead_fact(struct agent *a, uint32_t rank, const void *json,
     if (!a->lead || !kind) {
         agent_log(a, "a fact of node %u does not parse", rank);
     } else if (strcmp(kind, "misfit") == 0) {
-        take_misfit(a->lead, fact);
+        agent_lead_misfit(a->lead, rank, fact);
     } else if (strcmp(kind, "term") == 0) {
         take_term(a->lead);
     } else if (strcmp(kind, "shares") == 0) {

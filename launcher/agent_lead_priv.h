@@ -84,6 +84,14 @@ void agent_lead_outcast(struct agent_lead *l, const bool *is_new);
 void agent_lead_halt(struct agent_lead *l, enum lead_stop kind, bool force,
                      const char *text);
 
+/* --- agent_lead_fit.c --- */
+
+/* A fact of an agent whose node the job does not fit. */
+void agent_lead_misfit(struct agent_lead *l, uint32_t rank, const json_t *fact);
+/* Of the first report of a node, before it counts: it is to run as many processes as the
+ * others do. */
+void agent_lead_check_fit(struct agent_lead *l, const struct report *r);
+
 /* --- agent_lead_hung.c --- */
 
 /* Facts of the front end: mpirun hangs on a host, or does not any more. */

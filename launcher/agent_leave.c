@@ -35,6 +35,7 @@ static void close_loop(struct agent *a)
     uv_close((uv_handle_t *)&a->soon_timer, NULL);
     uv_close((uv_handle_t *)&a->drain_timer, NULL);
     uv_close((uv_handle_t *)&a->strand_timer, NULL);
+    uv_close((uv_handle_t *)&a->procs_timer, NULL);
     uv_unref((uv_handle_t *)&a->leave_timer);
 }
 

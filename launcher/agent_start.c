@@ -104,8 +104,10 @@ static void start_timers(struct agent *a)
     uv_timer_init(&a->loop, &a->leave_timer);
     uv_timer_init(&a->loop, &a->drain_timer);
     uv_timer_init(&a->loop, &a->strand_timer);
+    uv_timer_init(&a->loop, &a->procs_timer);
     a->start_timer.data = a->member_timer.data = a->strand_timer.data = a;
     a->soon_timer.data = a->leave_timer.data = a->drain_timer.data = a;
+    a->procs_timer.data = a;
     uv_timer_start(&a->start_timer, on_start_late, START_MS, 0);
 }
 

@@ -93,17 +93,6 @@ static int check_worker(const struct run_view *v, int64_t rank,
     return 0;
 }
 
-/* The host as its user calls it, which is what can be reached; else as it calls
- * itself. */
-static const char *way_to(const struct front_record *was,
-                          const struct run_status *s, int node)
-{
-    size_t i = was ? (size_t)node / was->agents_per_host : 0;
-
-    return was && !was->by_hand && i < was->hosts.n ? was->hosts.items[i].name
-                                                    : s->nodes[node].host;
-}
-
 /* Returns only on failure, with an exit status. */
 static int go(const struct run_view *v, int64_t rank,
               const struct strlist *argv, struct error *e)
@@ -119,7 +108,7 @@ static int go(const struct run_view *v, int64_t rank,
         return shell_enter(v->dir->id, rank, argv, e);
     }
     way.was = front_record_read(v->dir, &was, NULL) == 0 ? &was : NULL;
-    way.host = way_to(way.was, s, node);
+    way.host = shell_way_host(way.was, s, node);
     way.on_terminal = isatty(0) && isatty(1);
     if (way.on_terminal) {
         fprintf(stderr, "muster: worker %" PRId64 " is on %s\n", rank,

@@ -58,7 +58,8 @@ struct crew {
     uint32_t generation;
     struct layout layout;
     uint32_t n_gpus;     /* of this node, for its workers */
-    char interface[32];  /* for Horovod's gloo; "" where nobody asks */
+    char interface[32];      /* of the network that the job chose, or "" */
+    char gloo_interface[32]; /* for Horovod's gloo; "" where nobody asks */
     struct workers *workers;
     struct crew_worker *list; /* layout.n_local */
     struct crew_world *world;

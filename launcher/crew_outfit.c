@@ -31,8 +31,8 @@ static struct outfit_node node_of(const struct crew *c)
         .host = a->host,
         .n_gpus = c->n_gpus,
         .store_port = agent_store_port(a),
-        .interface = a->interface[0] ? a->interface : NULL,
-        .horovod_interface = c->interface[0] ? c->interface : NULL,
+        .interface = c->interface[0] ? c->interface : NULL,
+        .horovod_interface = c->gloo_interface[0] ? c->gloo_interface : NULL,
         .python_dir = c->agent->python_dir[0] ? c->agent->python_dir : NULL,
     };
 }
@@ -128,8 +128,8 @@ static int seat_worker(struct outfit *o, uint64_t wait_ms, struct error *e)
 /* Open MPI wants an interface of this node, and no choice among several. */
 static void choose_interface(const struct crew *c, struct outfit *o)
 {
-    if (c->agent->interface[0]) {
-        strlist_setenv(&o->env, RANK_ENV_INTERFACE, c->agent->interface);
+    if (c->interface[0]) {
+        strlist_setenv(&o->env, RANK_ENV_INTERFACE, c->interface);
     }
 }
 
@@ -149,9 +149,22 @@ static int make_outfit(struct crew *c, uint32_t i, const struct order *order,
     return seat_worker(outfit, node.job->gang_timeout_ms, e);
 }
 
+/* Where all are on this host they meet on loopback; hosts may come until the next
+ * generation. */
+static void find_interface(struct crew *c)
+{
+    const struct agent *a = c->agent;
+
+    if (!job_interface(a->config.job) || agent_on_one_host(a) ||
+        addr_interface(a->roster.entries[a->rank].addrs[0], c->interface,
+                       sizeof(c->interface)) < 0) {
+        c->interface[0] = '\0';
+    }
+}
+
 /* Horovod's gloo listens on one interface of each node: that of the address at
  * which the others reach it. Where none has it, gloo picks one by itself. */
-static void find_interface(struct crew *c)
+static void find_gloo_interface(struct crew *c)
 {
     const struct agent *a = c->agent;
     const char *addr = agent_on_one_host(a)
@@ -159,8 +172,8 @@ static void find_interface(struct crew *c)
                            : a->roster.entries[a->rank].addrs[0];
 
     if (a->config.job->horovod != JOB_HOROVOD_GLOO ||
-        addr_interface(addr, c->interface, sizeof(c->interface)) < 0) {
-        c->interface[0] = '\0';
+        addr_interface(addr, c->gloo_interface, sizeof(c->gloo_interface)) < 0) {
+        c->gloo_interface[0] = '\0';
     }
 }
 
@@ -173,6 +186,7 @@ int crew_equip(struct crew *c, const struct order *order, struct error *e)
     node_facts(&c->agent->config.env, &node);
     c->n_gpus = procs_gpus(&node);
     find_interface(c);
+    find_gloo_interface(c);
     for (uint32_t i = 0; rc == 0 && i < c->layout.n_local; i++) {
         rc = make_socket(c, i, order, e);
         rc = rc < 0 ? rc : make_outfit(c, i, order, &warnings, e);

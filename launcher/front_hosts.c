@@ -14,14 +14,6 @@ unsigned front_agents_of(const struct mpirun_plan *plan, size_t host)
     return left < plan->agents_per_host ? left : plan->agents_per_host;
 }
 
-static bool is_same_host(const char *given, const char *own)
-{
-    size_t n = strcspn(given, ".");
-
-    return strcmp(given, own) == 0 ||
-           (strncmp(given, own, n) == 0 && own[n] == '\0');
-}
-
 /* Agents of the first world are in the order of its hosts. */
 static const char *name_by_place(const struct front *f,
                                  const struct run_status *s, size_t host)
@@ -47,7 +39,7 @@ const char *front_host_name(const struct front *f, const struct run_status *s,
         return h->name;
     }
     for (size_t i = 0; i < s->n_nodes; i++) {
-        if (is_same_host(given, s->nodes[i].host)) {
+        if (hosts_is_name_of(given, s->nodes[i].host)) {
             return s->nodes[i].host;
         }
     }

@@ -446,6 +446,14 @@ int hosts_find(const char *text, const char *file, struct host_list *ret,
     return 0;
 }
 
+bool hosts_is_name_of(const char *given, const char *own)
+{
+    size_t n = strcspn(given, ".");
+
+    return strcmp(given, own) == 0 ||
+           (strncmp(given, own, n) == 0 && own[n] == '\0');
+}
+
 bool hosts_all_local(const struct host_list *hosts)
 {
     for (size_t i = 0; i < hosts->n; i++) {

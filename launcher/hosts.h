@@ -44,6 +44,10 @@ int hosts_parse(const char *text, struct host_list *ret, struct error *e);
 /* One "name [slots=N ...]" a line; # begins a comment. Errors name the line. */
 int hosts_read_file(const char *path, struct host_list *ret, struct error *e);
 
+/* Whether a host that its user calls `given` may be the one that calls itself `own`, which
+ * may be without the domain. */
+bool hosts_is_name_of(const char *given, const char *own);
+
 /* The number of node `node` (from 0) in a list of Slurm such as "2(x3),1". False
  * where it has none. */
 bool hosts_slurm_count(const char *text, uint32_t node, uint32_t *ret);

@@ -16,11 +16,42 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Its name in the list of the run, which mpirun can reach. */
+/* Its name in the list of the run, which mpirun can reach. Who came later than the list was
+ * made is on one of its hosts, as a rule. NULL: this agent has not heard of it yet, as its
+ * own MPI world is older. */
 static const char *host_of(const struct mpi_world *w, uint32_t node)
 {
-    return node < w->config->hosts.n ? w->config->hosts.items[node]
-                                     : w->roster->entries[node].host;
+    const struct strlist *hosts = &w->config->hosts;
+    const struct roster *r = w->roster;
+
+    if (node < hosts->n) {
+        return hosts->items[node];
+    }
+    if (node >= r->n || roster_is_absent(&r->entries[node])) {
+        return NULL;
+    }
+    for (uint32_t i = 0; i < hosts->n; i++) {
+        if (strcmp(r->entries[i].host, r->entries[node].host) == 0) {
+            return hosts->items[i];
+        }
+    }
+    return r->entries[node].host;
+}
+
+static int add_hosts(const struct mpi_world *w, struct buf *to, struct error *e)
+{
+    for (uint32_t i = 0; i < w->n_nodes; i++) {
+        const char *host = host_of(w, i);
+
+        if (w->n_procs[i] && !host) {
+            return error_text(e, EAGAIN, "list hosts: this agent does not know where "
+                              "node %u is, which came a moment ago", (unsigned)i);
+        }
+        for (uint32_t k = 0; k < w->n_procs[i]; k++) {
+            buf_printf(to, "%s\n", host);
+        }
+    }
+    return 0;
 }
 
 int mpi_world_hosts(const struct mpi_world *w, int *ret_fd, struct error *e)
@@ -33,10 +64,9 @@ int mpi_world_hosts(const struct mpi_world *w, int *ret_fd, struct error *e)
     if (w->config->hosts.n == 0) {
         return 0;
     }
-    for (uint32_t i = 0; i < w->n_nodes; i++) {
-        for (uint32_t k = 0; k < w->n_procs[i]; k++) {
-            buf_printf(&text, "%s\n", host_of(w, i));
-        }
+    rc = add_hosts(w, &text, e);
+    if (rc < 0) {
+        return rc;
     }
     /* Open MPI opens the file again by its name: nothing is left of this one
      * when it ends. */
@@ -121,17 +151,26 @@ int mpi_world_argv(const struct mpi_world *w, int hosts_fd, struct strlist *to,
     return to->failed ? error_set(e, ENOMEM, "start mpirun") : 0;
 }
 
+static unsigned count_on(const struct mpi_world *w, const char *host)
+{
+    unsigned n = 0;
+
+    for (uint32_t i = 0; i < w->n_nodes; i++) {
+        const char *other = host_of(w, i);
+
+        n += other && strcmp(host, other) == 0 ? w->n_procs[i] : 0;
+    }
+    return n;
+}
+
 static unsigned most_on_a_host(const struct mpi_world *w)
 {
     unsigned most = 0;
 
     for (uint32_t i = 0; i < w->n_nodes; i++) {
-        unsigned here = 0;
+        const char *host = host_of(w, i);
+        unsigned here = host ? count_on(w, host) : 0;
 
-        for (uint32_t k = 0; k < w->n_nodes; k++) {
-            here += strcmp(host_of(w, i), host_of(w, k)) == 0 ? w->n_procs[k]
-                                                             : 0;
-        }
         most = here > most ? here : most;
     }
     return most;

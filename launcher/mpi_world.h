@@ -25,7 +25,7 @@ struct mpi_world { /* all borrowed */
 };
 
 /* A memory file with the hosts; -1 where all are this machine, which mpirun finds
- * by itself. The caller closes it. */
+ * by itself. The caller closes it. -EAGAIN: the roster lacks a node that has ranks. */
 int mpi_world_hosts(const struct mpi_world *w, int *ret_fd, struct error *e);
 
 /* `hosts_fd` is to be open under that number in mpirun. */

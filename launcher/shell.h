@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/str.h"
 #include "launcher/front_record.h"
+#include "launcher/status.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,6 +29,11 @@ struct shell_way {
     const struct strlist *argv;
     bool on_terminal;
 };
+
+/* The host of that node as its user calls it, which is what can be reached, where `was`
+ * (or NULL) tells; else as it calls itself. Borrowed from either. */
+const char *shell_way_host(const struct front_record *was, const struct run_status *s,
+                           int node);
 
 /* The command that goes there, appended: srun where the run is in a Slurm job
  * and this host has srun, else ssh. */

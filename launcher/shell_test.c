@@ -21,6 +21,44 @@ static void check(const struct shell_way *way, const char *srun,
     is_str(got, want, "the command");
 }
 
+static void check_host(const char *list, const char *const *own, size_t n,
+                       const char *const *want, const char *what)
+{
+    struct status_node nodes[8] = {0};
+    struct run_status s = {.nodes = nodes, .n_nodes = n};
+    _front_record_ struct front_record was = {.agents_per_host = 1};
+    struct error e = {0};
+
+    if (hosts_parse(list, &was.hosts, &e) < 0) {
+        bail_out("%s", e.text);
+    }
+    for (size_t i = 0; i < n; i++) {
+        str_copy(nodes[i].host, sizeof(nodes[i].host), own[i]);
+    }
+    for (size_t i = 0; i < n; i++) {
+        is_str(shell_way_host(&was, &s, (int)i), want[i], "%s: node %zu", what, i);
+    }
+    was.by_hand = true;
+    is_str(shell_way_host(&was, &s, (int)n - 1), own[n - 1], "of none is anything known "
+           "where mpirun was started by hand");
+    is_str(shell_way_host(NULL, &s, 0), own[0], "nor without a record");
+}
+
+/* The lists that users give, and what hosts call themselves, by the ranks of agents. */
+static void test_hosts(void)
+{
+    check_host("n1,n2,n3,n4", (const char *[]){"n1", "n3", "n4", "n2"}, 4,
+               (const char *[]){"n1", "n3", "n4", "n2"}, "one was absent, and came later");
+    check_host("n1,n2.x,n3", (const char *[]){"n1", "n3", "n2"}, 3,
+               (const char *[]){"n1", "n3", "n2.x"}, "with a domain");
+    check_host("n1,n2", (const char *[]){"n1", "n2", "n1"}, 3,
+               (const char *[]){"n1", "n2", "n1"}, "a later agent of a host");
+    check_host("10.0.0.1,10.0.0.2", (const char *[]){"n1", "n2", "n1"}, 3,
+               (const char *[]){"10.0.0.1", "10.0.0.2", "n1"}, "addresses: by place");
+    check_host("n1,10.0.0.2", (const char *[]){"n1", "n2"}, 2,
+               (const char *[]){"n1", "n2"}, "names, and others: by no place");
+}
+
 int main(void)
 {
     struct front_record was = {0};
@@ -64,5 +102,6 @@ int main(void)
           "shell --here=id-1 3", "on a terminal");
     check(&way, NULL, "rsh -t n2 /opt/muster shell --here=id-1 3",
           "without srun");
+    test_hosts();
     return tap_done();
 }

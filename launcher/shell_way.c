@@ -16,6 +16,43 @@
 
 extern char **environ;
 
+/* By which the list has a host that calls itself so, or NULL. */
+static const char *given_name(const struct host_list *hosts, const char *own)
+{
+    for (size_t i = 0; i < hosts->n; i++) {
+        if (hosts_is_name_of(hosts->items[i].name, own)) {
+            return hosts->items[i].name;
+        }
+    }
+    return NULL;
+}
+
+static bool has_own_names(const struct host_list *hosts, const struct run_status *s)
+{
+    for (size_t i = 0; i < s->n_nodes; i++) {
+        if (given_name(hosts, s->nodes[i].host)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Places are those of the list only where none of its hosts was absent at the start, nor
+ * came later: they are for lists of addresses, or of other names. */
+const char *shell_way_host(const struct front_record *was, const struct run_status *s,
+                           int node)
+{
+    const char *own = s->nodes[node].host;
+    const char *given = was && !was->by_hand ? given_name(&was->hosts, own) : NULL;
+    size_t place = was ? (size_t)node / was->agents_per_host : 0;
+
+    if (given) {
+        return given;
+    }
+    return was && !was->by_hand && place < was->hosts.n && !has_own_names(&was->hosts, s)
+               ? was->hosts.items[place].name : own;
+}
+
 /* What is to be run there: it needs neither the run directory nor the index. */
 static void add_command(const struct shell_way *way, const char *muster,
                         struct strlist *to)

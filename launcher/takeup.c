@@ -168,14 +168,15 @@ static int check_time(const struct rundir *dir, const struct run_config *config,
 
 /* Also those that were to be excluded with a generation that did not come any more; but
  * of one that was lost it only says why that was. Where such a one was replaced it has no
- * place among the agents of its host in the next start. */
+ * place among the agents of its host in the next start. Whether one fits is found anew. */
 static int take_excluded(const struct run_status *s, struct run_config *config)
 {
     for (size_t i = 0; i < s->n_nodes; i++) {
         const struct status_node *n = &s->nodes[i];
         unsigned nth = 0;
 
-        if (!n->excluded || n->state == STATUS_NODE_LOST) {
+        if (!n->excluded || n->excluded == EXCLUSION_MISFIT ||
+            n->state == STATUS_NODE_LOST) {
             continue;
         }
         for (size_t k = 0; k < i; k++) {

@@ -44,8 +44,8 @@ static void write_status(const struct rundir *r, const struct run_status *s)
     }
 }
 
-/* Of five agents one was excluded, the second one on its host, and one was lost; another
- * was excluded that took the place of that. */
+/* Of its agents one was excluded, the second one on its host, and one was lost; another
+ * was excluded that took the place of that; and one did not fit. */
 static void set_hosts(struct run_status *s)
 {
     static const char *const hosts[] = {"a", "b", "a", "c", "c"};
@@ -57,6 +57,7 @@ static void set_hosts(struct run_status *s)
     }
     str_copy(s->nodes[2].why, sizeof(s->nodes[2].why), "it fails: twice");
     s->nodes[2].excluded = EXCLUSION_FAILS;
+    s->nodes[1].excluded = EXCLUSION_MISFIT;
     str_copy(s->nodes[3].why, sizeof(s->nodes[3].why), "no word from it");
     s->nodes[3].state = STATUS_NODE_LOST;
     str_copy(s->nodes[4].why, sizeof(s->nodes[4].why), "it is slow");

@@ -9,6 +9,7 @@
 static const char *const names[] = {
     [EXCLUSION_NONE] = "",       [EXCLUSION_OTHER] = "other", [EXCLUSION_CAUSE] = "cause",
     [EXCLUSION_SLOW] = "slow",   [EXCLUSION_HANGS] = "hangs", [EXCLUSION_FAILS] = "fails",
+    [EXCLUSION_MISFIT] = "misfit",
 };
 
 const char *exclusion_name(enum exclusion why)
@@ -45,6 +46,9 @@ void exclusion_word(enum exclusion why, uint32_t n_causes, char *to, size_t size
     case EXCLUSION_HANGS:
     case EXCLUSION_FAILS:
         snprintf(to, size, "mpirun %s there, as was told before", names[why]);
+        break;
+    case EXCLUSION_MISFIT:
+        snprintf(to, size, "it does not fit the job, as was found when it came");
         break;
     case EXCLUSION_NONE:
     case EXCLUSION_OTHER:

@@ -19,7 +19,9 @@ enum exclusion {
     EXCLUSION_SLOW = 3,  /* elastic.excludeSlow */
     EXCLUSION_HANGS = 4, /* no MPI world with it comes in time ... */
     EXCLUSION_FAILS = 5, /* ... or each one fails: until mpirun gets through to it */
-    EXCLUSION_LAST = EXCLUSION_FAILS,
+    EXCLUSION_MISFIT = 6, /* it came while the run went on, and does not fit the job: until
+                             it does, when another agent comes in its place */
+    EXCLUSION_LAST = EXCLUSION_MISFIT,
 };
 
 /* "other", "cause" and so on, as files have it; "" of none. And back: none of "" or NULL,

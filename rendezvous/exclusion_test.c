@@ -16,6 +16,7 @@ int main(void)
                            "was found before",
         [EXCLUSION_HANGS] = "mpirun hangs there, as was told before",
         [EXCLUSION_FAILS] = "mpirun fails there, as was told before",
+        [EXCLUSION_MISFIT] = "it does not fit the job, as was found when it came",
     };
     char text[128];
 

@@ -202,9 +202,10 @@ static int on_event(struct lead *lead, const struct lead_event *event,
         lead_on_progress(lead, event->step);
         return 0;
     case LEAD_MISFIT:
-        lead_end(lead, ret, RUN_FAILED, event->text ? event->text : "misfit",
-                 lead->ran ? ORDER_STOP_GRACE : ORDER_STOP_NONE,
-                 lead->config.restart_grace_ms);
+        if (event->rank >= lead->n_nodes) {
+            return -EPROTO;
+        }
+        lead_on_misfit(lead, event, ret);
         return 0;
     case LEAD_SCALE:
         return lead_scale(lead, event->n_nodes, ret);

@@ -106,8 +106,9 @@ enum lead_event_type {
     LEAD_SAVED = 4,  /* text, step, generation: a checkpoint found by other means than a
                         report; is resumed from if newer. force: it was written
                         now, though one of its name may be left alone */
-    LEAD_MISFIT = 5, /* text: nodes cannot work together (versions, process
-                        counts): end with RUN_FAILED */
+    LEAD_MISFIT = 5, /* rank, text: nodes cannot work together (versions, process
+                        counts): while gathering end with RUN_FAILED, later leave
+                        that one out, however few there are without it */
     LEAD_HERE = 6,   /* rank: ... it is connected again. Of one that it has come
                         through this must be told before its reports */
     LEAD_SCALE = 7,  /* n_nodes: a command wants so many; -ERANGE where the job may

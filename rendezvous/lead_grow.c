@@ -53,11 +53,20 @@ void lead_set_excluded(struct lead *lead, uint32_t node, enum exclusion why)
     }
 }
 
+static void tell_excluded(struct lead *lead, uint32_t rank, const char *text,
+                          struct lead_actions *ret)
+{
+    char name[FAILURE_HOST_BYTES];
+
+    lead_note(lead, ret, LEAD_NOTE_EXCLUDED, rank, "excluded node %u (%s): %s",
+              rank, lead_name_of(lead, rank, name, sizeof(name)),
+              text ? text : "it is of no use");
+}
+
 bool lead_exclude(struct lead *lead, uint32_t rank, enum exclusion why,
                   const char *text, struct lead_actions *ret)
 {
     struct lead_node *n = &lead->nodes[rank];
-    char name[FAILURE_HOST_BYTES];
 
     if (n->excluded || n->node == LEAD_NO_NODE || lead->phase >= PHASE_END) {
         return n->excluded;
@@ -67,9 +76,7 @@ bool lead_exclude(struct lead *lead, uint32_t rank, enum exclusion why,
         lead_set_excluded(lead, n->node, EXCLUSION_NONE);
         return false;
     }
-    lead_note(lead, ret, LEAD_NOTE_EXCLUDED, rank, "excluded node %u (%s): %s",
-              rank, lead_name_of(lead, rank, name, sizeof(name)),
-              text ? text : "it is of no use");
+    tell_excluded(lead, rank, text, ret);
     return true;
 }
 
@@ -79,6 +86,28 @@ void lead_ask_change(struct lead *lead, uint32_t rank)
     if (lead->nodes[rank].takes_part && lead->phase < PHASE_END) {
         lead->is_asked = true;
         lead->asked_ms = lead->now_ms;
+    }
+}
+
+/* While all gather nobody can tell which of them is wrong. Later the others agree, and
+ * workers on a node that does not fit would be no help where it is needed: the run goes
+ * on without it as if it were not there. Its agent hears of that by an order, and sees
+ * to it that another comes when it fits. */
+void lead_on_misfit(struct lead *lead, const struct lead_event *event,
+                    struct lead_actions *ret)
+{
+    struct lead_node *n = &lead->nodes[event->rank];
+
+    if (lead->phase == PHASE_GATHER) {
+        lead_end(lead, ret, RUN_FAILED, event->text ? event->text : "misfit",
+                 ORDER_STOP_NONE, 0);
+    } else if (!n->excluded && n->node != LEAD_NO_NODE && lead->phase < PHASE_END) {
+        lead_set_excluded(lead, n->node, EXCLUSION_MISFIT);
+        tell_excluded(lead, event->rank, event->text, ret);
+        lead_ask_change(lead, event->rank);
+        if (lead->order.serial) {
+            lead_order_again(lead, ret);
+        }
     }
 }
 

@@ -316,6 +316,71 @@ static void test_readmission(void)
     lead_destroy(t.lead);
 }
 
+static int misfit(struct bench *t, uint32_t rank)
+{
+    return bed_step(t, (struct lead_event){.type = LEAD_MISFIT, .rank = rank,
+                                           .text = "there is no GPU"});
+}
+
+/* One more agent, on a node that does not fit the job. */
+static void come_unfit(struct bench *t, uint32_t rank)
+{
+    if (lead_add_nodes(t->lead, rank + 1, NULL, NULL) < 0) {
+        bail_out("out of memory");
+    }
+    is_int(misfit(t, rank), 0, "node %u does not fit", rank);
+}
+
+static void test_misfit(void)
+{
+    static const uint32_t node_of[] = {0, 1, LEAD_NO_NODE, 3};
+    struct lead_config config = elastic(2);
+    const struct lead_note *note;
+    struct bench t;
+
+    open_running(&t, &config);
+    come_unfit(&t, 2);
+    note = bed_note(&t, LEAD_NOTE_EXCLUDED);
+    is_str(note ? note->text : "", "excluded node 2 (node 2): there is no "
+           "GPU", "a newcomer that does not fit is left out, in words");
+    ok(bed_ordered(&t, ORDER_RUN, 1) && t.a.order->past.n_marks == 1 &&
+           t.a.order->past.marks[0].excluded == EXCLUSION_MISFIT,
+       "the run goes on, and an order tells it");
+    (void)bed_tell(&t, (struct report){.rank = 2, .state = REPORT_JOINED});
+    ok(!t.a.order && !t.a.ask_checkpoint, "nothing is changed for it");
+    is_int(misfit(&t, 2), 0, "once more");
+    ok(!bed_note(&t, LEAD_NOTE_EXCLUDED) && !t.a.order, "is no news");
+    is_int(misfit(&t, 9), -EPROTO, "of one that there is not");
+    (void)bed_fail(&t, 1, 1, 11, 900, 0);
+    bed_tell_all(&t, 3, REPORT_STOPPED, 2);
+    ok(bed_ordered(&t, ORDER_RUN, 2) && t.a.order->n_procs[1] && !t.a.order->n_procs[2],
+       "nor does a restart take it in");
+    running(&t, 2);
+    t.now_ms += 2 * INTERVAL_MS;
+    (void)lead_add_nodes(t.lead, 4, NULL, node_of);
+    (void)bed_tell(&t, (struct report){.rank = 3, .state = REPORT_JOINED});
+    ok(t.a.ask_checkpoint, "a later agent of that host may come in");
+    lead_destroy(t.lead);
+}
+
+static void test_misfit_is_no_help(void)
+{
+    struct lead_config config = elastic(2);
+    struct bench t;
+
+    config.min_nodes = 2;
+    open_running(&t, &config);
+    come_unfit(&t, 2);
+    (void)bed_tell(&t, (struct report){.rank = 2, .state = REPORT_JOINED});
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_LOST, .rank = 1,
+                                           .dead = true, .text = "closed"});
+    ok(bed_ordered(&t, ORDER_END, 1) && t.a.order->status == RUN_RESUMABLE,
+       "where too few are left, one that does not fit is no help");
+    is_str(lead_verdict(t.lead)->reason, "lost node 1 (node 1): closed; 1 node is left, and "
+           "the job needs 2", "which is said as of any loss");
+    lead_destroy(t.lead);
+}
+
 /* A node whose workers fail again and again. */
 static void test_weary(void)
 {
@@ -369,6 +434,8 @@ int main(void)
     test_scale_up();
     test_exclusion();
     test_readmission();
+    test_misfit();
+    test_misfit_is_no_help();
     test_weary();
     test_never();
     return tap_done();

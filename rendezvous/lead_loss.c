@@ -205,7 +205,8 @@ void lead_end_by_loss(struct lead *lead, const char *why,
         snprintf(reason, sizeof(reason), "%.300s; before that %s; %s",
                  lead->loss, what, why);
     } else {
-        snprintf(reason, sizeof(reason), "%.600s; %s", lead->loss, why);
+        snprintf(reason, sizeof(reason), "%.600s%s%s", lead->loss,
+                 lead->loss[0] ? "; " : "", why);
     }
     lead_end(lead, ret, RUN_RESUMABLE, reason,
              lead->ran ? ORDER_STOP_GRACE : ORDER_STOP_NONE,

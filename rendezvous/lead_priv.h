@@ -198,6 +198,9 @@ void lead_ask_change(struct lead *lead, uint32_t rank);
 void lead_readmit(struct lead *lead, uint32_t rank, struct lead_actions *ret);
 bool lead_exclude(struct lead *lead, uint32_t rank, enum exclusion why,
                   const char *text, struct lead_actions *ret);
+/* LEAD_MISFIT. */
+void lead_on_misfit(struct lead *lead, const struct lead_event *event,
+                    struct lead_actions *ret);
 /* RUN: stops a run that is well, if others are to take part, and now. */
 void lead_change(struct lead *lead, struct lead_actions *ret);
 /* RUN: when time alone makes that happen, or LEAD_NEVER. */

@@ -53,7 +53,7 @@ enum sim_event_type {
     EV_LEAD_GONE,   /* the lead's agent exits after the run */
     EV_SCALE,       /* a command; tag: nodes that are wanted */
     EV_EXCLUDE,     /* a node is found to be of no use; tag 1: and waited for, 2: it
-                       is of use again */
+                       is of use again, 3: the job does not fit it */
 };
 
 /* A worker. */
@@ -156,6 +156,7 @@ struct sim {
     uint32_t want;       /* nodes, by the newest command */
     bool is_asked;       /* since `asked_ms`, by a command ... */
     uint64_t asked_ms;   /* ... that has changed nothing yet */
+    bool is_retold;      /* the lead has something to say in the order that stands */
     uint32_t n_changes;  /* stops of generations that were well ... */
     uint64_t changed_ms; /* ... the newest of them */
     bool was_saved;      /* by the newest generation */
@@ -232,6 +233,8 @@ void sim_check_grown(struct sim *s, const struct order *order);
 void sim_fail(struct sim *s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 void sim_check_order(struct sim *s, const struct order *order);
+/* Whether that is the last RUN once more, before it is checked. */
+bool sim_is_again(const struct sim *s, const struct order *order);
 void sim_check_workers(struct sim *s);
 void sim_check_leases(struct sim *s);
 void sim_check_verdict(struct sim *s);

@@ -105,10 +105,12 @@ void sim_lead_do(struct sim *s, struct lead_event event)
     }
     look_at_notes(s, a);
     if (a->order) {
+        bool is_again = sim_is_again(s, a->order);
+
         sim_trace(s, "lead: order %" PRIu64 ": %s %u", a->order->serial,
                   order_step_name(a->order->step), a->order->generation);
         sim_check_order(s, a->order);
-        if (a->order->step == ORDER_RUN) {
+        if (a->order->step == ORDER_RUN && !is_again) {
             for (uint32_t i = 0; i < a->order->n_nodes; i++) {
                 s->nodes[i].took_part = a->order->n_procs[i] > 0;
             }

@@ -35,6 +35,9 @@ void sim_plan_grow(struct sim *s)
             if (at_ms % 2) {
                 sim_post(s, at_ms + at_ms * 7919 % 8000, EV_EXCLUDE, who, 2);
             }
+            if (at_ms % 5 == 0) {
+                sim_post(s, at_ms + at_ms * 6007 % 8000, EV_EXCLUDE, who, 3);
+            }
         }
     }
 }
@@ -52,6 +55,21 @@ void sim_on_scale(struct sim *s, struct sim_event *event)
                                        .n_nodes = event->tag});
 }
 
+/* That ends the run while all gather, which is no news. */
+static void on_misfit(struct sim *s, uint32_t node)
+{
+    if (lead_generation(s->lead) == 0) {
+        return;
+    }
+    sim_trace(s, "node %u: does not fit", node);
+    s->disturbed = true;
+    s->is_asked = true;
+    s->asked_ms = s->now_ms;
+    s->is_retold = true;
+    sim_lead_do(s, (struct lead_event){.type = LEAD_MISFIT, .rank = node, .text = "no GPU"});
+    s->is_retold = false;
+}
+
 /* It is left out with all the agents that it has. Where the others wait for it the
  * lead may stop them at once, as for a command. */
 void sim_on_exclude(struct sim *s, struct sim_event *event)
@@ -64,6 +82,10 @@ void sim_on_exclude(struct sim *s, struct sim_event *event)
     if (event->tag == 2) {
         sim_trace(s, "node %u: of use again", event->node);
         sim_lead_do(s, (struct lead_event){.type = LEAD_READMIT, .rank = event->node});
+        return;
+    }
+    if (event->tag == 3) {
+        on_misfit(s, event->node);
         return;
     }
     sim_trace(s, "node %u: of no use%s", event->node, is_waited_for ? ", now" : "");

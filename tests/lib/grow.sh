@@ -16,6 +16,7 @@ start() {
 import os, socket, time, muster
 run, g = os.environ["MUSTER_RUN_DIR"], os.environ["MUSTER_GENERATION"]
 print(g, "has", muster.rank(), "of", os.environ["WORLD_SIZE"], "on", socket.gethostname(), flush=True)
+print(g, "meets over", os.environ.get("GLOO_SOCKET_IFNAME"), os.environ.get("NCCL_SOCKET_IFNAME"), flush=True)
 step = 1000 * int(g)
 while not os.path.exists(run + "/go") and not muster.should_stop():
     step += 1
@@ -46,9 +47,41 @@ test_absent() {
     told 'the fourth comes in when it answers, after a checkpoint' ' of 4 on node2' 1
     ok 'as the fourth' wait_for 60 running 4
     is "$(field nodes.3.host):$(field restarts):$(field node_failures)" node2:0:0 'that counts in no budget'
+    is "$(on node1 "$there/muster" shell "$SHARED/run" 3 -- hostname)" node2 'a shell is where its worker is'
     num "$(field resume_step)" -gt 1000 'and all go on from there'
     go_home
     like "$(cat run.err)" 'node2 can be reached: a new MPI world' 'an MPI world was made with it'
+}
+
+# gpus HOST N: it has so many, in a /dev of its own.
+gpus() {
+    on "$1" sh -ec '[ -L /dev/null ] || { mkdir -p "$0"; mount --rbind /dev "$0"; mount -t tmpfs tmpfs /dev; ln -s "$0"/* /dev; }
+        rm -f /dev/nvidia?; for i in $(seq "$1"); do : >/dev/nvidia$i; done' "$BED/state/$1.dev" "$2"
+}
+
+# A host that has just booted may lack its driver.
+test_misfit() {
+    local host
+    [ ! -e /dev/nvidia0 ] || { skip 'this machine has GPUs of its own' 10; return; }
+    lose_power node2
+    gpus node1 1
+    gpus node3 1
+    start --nnodes 2:3 --nproc-per-node gpu
+    told 'a run on two hosts with GPUs' '1 has . of 2 on node[13]$' 2
+    hosts power_on node2
+    hosts link_up node2
+    ok 'goes on without a third that has none' wait_for 90 \
+        grep -q 'excluded node 2 (node2): node2: procsPerNode is gpu, but there is no GPU' run.err || show_run
+    ok 'as is shown' wait_for 60 eval '[ "$(field nodes.2.state):$(field nodes.2.excluded)" = Excluded:misfit ]' || show_run
+    is "$(field generation):$(field state)" 1:Running 'while nothing else happens'
+    gpus node2 2
+    ok 'nor with another number than all others' wait_for 120 \
+        grep -q 'excluded node 3 (node2): node[13] would run 1 processes and node2 2: set procsPerNode' run.err || show_run
+    gpus node2 1
+    told 'it comes in once it fits' ' of 3 on node2$' 1
+    is "$(field nodes.4.host):$(field restarts):$(field node_failures)" node2:0:0 'with a later agent, and in no budget'
+    go_home
+    for host in node1 node2 node3; do gpus $host 0; done
 }
 
 test_too_few() {
@@ -83,6 +116,17 @@ outlives_its_lead() {
 }
 test_lead_of_two() { outlives_its_lead 2 node3 node4; }
 test_lead_of_one() { outlives_its_lead 1 node2; }
+
+# The network of nodes is that of the job also for a host that began alone.
+test_interface() {
+    lose_power node2
+    start --nnodes 1:2 --interface eth0
+    told 'alone it meets nobody over a network' '1 meets over None None' 1
+    hosts power_on node2
+    hosts link_up node2
+    told 'as two are there both are told which it is' '2 meets over eth0 =eth0$' 2
+    go_home
+}
 
 test_comes_back() {
     start --nnodes 2:4
