@@ -225,6 +225,13 @@ static void test_implied(void)
     muster_ckpt_close(ck);
 }
 
+static void wait_for_copy(const struct muster_ckpt *ck)
+{
+    for (int i = 0; i < 10000 && !atomic_load(&ck->lazy->is_put); i++) {
+        poll(NULL, 0, 1);
+    }
+}
+
 /* The agent is told as soon as it is copied, and nobody but the caller waits for it. */
 static void test_sent_behind(void)
 {
@@ -233,9 +240,7 @@ static void test_sent_behind(void)
 
     sem_post(&f.may_copy); /* nobody helps */
     is_int(muster_ckpt_save(ck, 1, MUSTER_CKPT_LAZY, NULL), 0, "a lazy save");
-    for (int i = 0; i < 10000 && !f.n_sent; i++) {
-        poll(NULL, 0, 1);
-    }
+    wait_for_copy(ck);
     is_int(f.n_sent * 10 + f.n_handed, 10, "is sent before the fence");
     is_int(muster_ckpt_fence(ck), 0, "which waits");
     ok(f.n_sent == 1 && f.n_handed == 1 && f.is_copied && f.is_sent && !f.is_foreign,
@@ -244,6 +249,7 @@ static void test_sent_behind(void)
     ck->is_checking = true;
     sem_post(&f.may_copy);
     is_int(muster_ckpt_save(ck, 2, MUSTER_CKPT_LAZY, NULL), 0, "one that is checked");
+    wait_for_copy(ck);
     value++;
     is_int(muster_ckpt_fence(ck), -EINVAL, "and not what it was");
     is_int(f.n_sent * 10 + f.n_handed, 11, "is not sent");
