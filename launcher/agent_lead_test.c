@@ -100,62 +100,63 @@ static bool is_ordered(struct bed *b, bool shared)
     return wait_order(b) && lead_view(b->agent.lead->core)->shared == shared;
 }
 
+enum says { COMES_SAME, COMES_OTHER, IS_LOST, DOES_NOT_COME };
+
+static void happen(struct bed *b, enum says what, uint32_t rank)
+{
+    if (what == IS_LOST) {
+        lose(b, rank);
+    } else if (what != DOES_NOT_COME) {
+        join(b, rank, what == COMES_SAME);
+    }
+}
+
+/* Who decides: the run directory, where all that are there see the same one. */
 static void test_shares(void)
 {
-    struct bed b;
+    static const struct {
+        struct {
+            enum says what;
+            uint32_t rank;
+        } steps[BED_NODES];
+        bool shared;
+        const char *name;
+    } cases[] = {
+        {{{COMES_SAME, 0}, {COMES_SAME, 1}, {COMES_SAME, 2}}, true,
+         "all see the run directory: it decides"},
+        {{{COMES_SAME, 0}, {COMES_OTHER, 1}, {COMES_SAME, 2}}, false,
+         "one does not: a majority does"},
+        {{{COMES_SAME, 0}, {COMES_SAME, 1}, {IS_LOST, 2}}, true,
+         "one is lost before it has said so: it does not count"},
+        {{{COMES_SAME, 0}, {IS_LOST, 2}, {COMES_SAME, 1}}, true,
+         "nor where it was before others have"},
+        {{{COMES_SAME, 0}, {COMES_OTHER, 1}, {IS_LOST, 2}}, false, "those that are there do"},
+        {{{COMES_SAME, 0}, {COMES_SAME, 1}, {DOES_NOT_COME, 2}}, true,
+         "one does not come in time: it does not count"},
+        {{{COMES_SAME, 0}, {COMES_OTHER, 1}, {DOES_NOT_COME, 2}}, false, "those that have come do"},
+    };
 
-    start(&b, "");
-    join(&b, 0, true);
-    join(&b, 1, true);
-    ok(!lead_order(b.agent.lead->core), "while one is to come nothing is ordered");
-    join(&b, 2, true);
-    ok(is_ordered(&b, true), "all see the run directory: it decides");
-    stop(&b);
-    start(&b, "");
-    join(&b, 0, true);
-    join(&b, 1, false);
-    join(&b, 2, true);
-    ok(is_ordered(&b, false), "one does not: a majority does");
-    stop(&b);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct bed b;
+
+        start(&b, "");
+        for (size_t k = 0; k < BED_NODES; k++) {
+            ok(!lead_order(b.agent.lead->core), "while one is to come nothing is ordered");
+            happen(&b, cases[i].steps[k].what, cases[i].steps[k].rank);
+        }
+        ok(is_ordered(&b, cases[i].shared), "%s", cases[i].name);
+        stop(&b);
+    }
 }
 
-static void test_shares_but_for_lost(void)
+static void test_shares_too_late(void)
 {
     struct bed b;
 
     start(&b, "");
     join(&b, 0, true);
-    join(&b, 1, true);
-    lose(&b, 2);
-    ok(is_ordered(&b, true), "one is lost before it has said so: it does not count");
-    stop(&b);
-    start(&b, "");
-    join(&b, 0, true);
-    lose(&b, 2);
-    join(&b, 1, true);
-    ok(is_ordered(&b, true), "nor where it was before others have");
-    stop(&b);
-    start(&b, "");
-    join(&b, 0, true);
     join(&b, 1, false);
-    lose(&b, 2);
-    ok(is_ordered(&b, false), "those that are there do");
-    stop(&b);
-}
-
-static void test_shares_but_for_late(void)
-{
-    struct bed b;
-
-    start(&b, "");
-    join(&b, 0, true);
-    join(&b, 1, true);
-    ok(is_ordered(&b, true), "one does not come in time: it does not count");
-    stop(&b);
-    start(&b, "");
-    join(&b, 0, true);
-    join(&b, 1, false);
-    ok(is_ordered(&b, false), "those that have come do");
+    ok(is_ordered(&b, false), "a majority decides");
     join(&b, 2, true);
     tell_shares(&b, 1, true);
     ok(!lead_view(b.agent.lead->core)->shared, "after an order it is too late");
@@ -217,8 +218,7 @@ static void test_outcast(void)
 int main(void)
 {
     test_shares();
-    test_shares_but_for_lost();
-    test_shares_but_for_late();
+    test_shares_too_late();
     test_outcast();
     return tap_done();
 }

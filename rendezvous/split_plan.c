@@ -150,8 +150,9 @@ void split_miss(struct split *s, struct split_agent *a, const struct order *o)
 /* One or two come while all is well, and then something happens to any of them. */
 static void plan_grown(struct split *s)
 {
-    uint32_t n_first = s->n, n_new = s->max_nodes - s->n;
+    uint32_t n_first = s->n, n_new = (uint32_t)split_pick(s, 1, 2);
 
+    s->max_nodes = s->n + n_new;
     for (uint32_t i = 0; i < n_new; i++) {
         split_post(s, split_pick(s, 200, 2500), SP_ARRIVE, 0, 1);
     }
@@ -270,8 +271,5 @@ void split_plan_job(struct split *s)
     s->max_nodes = s->n;
     if (s->which == SPLIT_ANY && split_chance(s, 300)) {
         s->max_nodes = (uint32_t)split_pick(s, s->min_nodes, s->n);
-    }
-    if (s->which == SPLIT_GROWN) {
-        s->max_nodes = s->n + (uint32_t)split_pick(s, 1, 2);
     }
 }
