@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the lead makes of what agents tell before the run begins, and of newcomers. */
+/* What the lead makes of what agents tell before the run begins, and of newcomers.
+ * --wrap=uv_now has the time stand still where nothing is waited for. */
 #include <config.h>
 
 #include "launcher/agent_lead_priv.h"
@@ -13,6 +14,16 @@
 
 enum { GATHER_MS = 300 };
 
+static uint64_t passed_ms;
+
+uint64_t __wrap_uv_now(const uv_loop_t *loop);
+
+uint64_t __wrap_uv_now(const uv_loop_t *loop)
+{
+    (void)loop;
+    return 1000 + passed_ms;
+}
+
 struct bed {
     struct agent agent;
     uint64_t serial;
@@ -25,6 +36,7 @@ static void start(struct bed *b, const char *excluded)
     struct error e = {0};
 
     memset(b, 0, sizeof(*b));
+    passed_ms = 0;
     lead_bed_make(a);
     a->run.agent_is_node = true;
     a->config.first_generation = 1;
@@ -106,7 +118,9 @@ static void happen(struct bed *b, enum says what, uint32_t rank)
 {
     if (what == IS_LOST) {
         lose(b, rank);
-    } else if (what != DOES_NOT_COME) {
+    } else if (what == DOES_NOT_COME) {
+        passed_ms += GATHER_MS;
+    } else {
         join(b, rank, what == COMES_SAME);
     }
 }
@@ -156,6 +170,7 @@ static void test_shares_too_late(void)
     start(&b, "");
     join(&b, 0, true);
     join(&b, 1, false);
+    happen(&b, DOES_NOT_COME, 2);
     ok(is_ordered(&b, false), "a majority decides");
     join(&b, 2, true);
     tell_shares(&b, 1, true);

@@ -42,7 +42,7 @@ test_failures() {
         counted "$body"
         is "$sum" 1 "a failure: $body"
         matches "$last" '[1-9] failed' 'and counted'
-        is "$("$COUNT" failed d)" "$PWD/child.t" 'and the script named'
+        matches "$("$COUNT" failed d)" "^[0-9]+ $PWD/child.t\$" 'and the script named, with how long it took'
     done
     counted 'echo 1..1; echo "ok 1"'
     is "$("$COUNT" failed d)" '' 'one that passed is not'
@@ -59,6 +59,7 @@ test_limit() {
     limit=1 counted 'trap "exit 0" TERM; echo 1..1; echo "ok 1"; sleep 1000 & wait'
     is "$ran,$sum" '1,1' 'a script that hangs fails, whatever it says then'
     is "$(cat d/*.status)" 'limit 1 s' 'and the limit is named'
+    matches "$("$COUNT" failed d)" '^[1-9][0-9]* ' 'it took at least that'
 }
 
 test_stderr() {
