@@ -25,6 +25,16 @@ void lead_check_know(const struct lead_snap *l, struct lead_save *s)
     str_copy(s->checking, sizeof(s->checking), is_read ? c->reading.name : "");
 }
 
+void lead_check_give_way(struct lead_snap *l)
+{
+    bool is_held = false;
+
+    for (const struct lead_save *s = l->saves; s && !is_held; s = s->next) {
+        is_held = !s->is_settled && !lead_save_is_parked(s);
+    }
+    reread_gate_hold(&l->check.gate, is_held);
+}
+
 /* --- what came of it --- */
 
 static void do_tidy(void *arg)
@@ -91,7 +101,7 @@ static void work_on(uv_work_t *work)
 {
     struct lead_check *c = work->data;
 
-    c->rc = snap_reread(c->reading.root, c->reading.name, &c->cancel, &c->error);
+    c->rc = snap_reread(c->reading.root, c->reading.name, &c->gate, &c->error);
 }
 
 static void after_work(uv_work_t *work, int status)

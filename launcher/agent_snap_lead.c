@@ -84,6 +84,7 @@ void lead_snap_show(struct lead_snap *l)
         oldest = s->is_settled || lead_save_is_parked(s) ? oldest : s;
     }
     lead_levels_show_busy(l);
+    lead_check_give_way(l);
     l->ops->on_saving(l->arg, oldest ? oldest->step : 0,
                       oldest ? oldest->tally.n_written : 0,
                       oldest ? oldest->tally.n_ranks : 0);
@@ -145,6 +146,7 @@ static void on_timer(uv_timer_t *t)
 {
     lead_snap_rescue(t->data);
     lead_snap_look(t->data);
+    lead_check_give_way(t->data);
     lead_wait_tell(t->data);
     lead_snap_show_held(t->data);
     lead_lease_look(t->data);
@@ -160,6 +162,7 @@ static void free_lead(struct lead_snap *l)
         l->saves = s->next;
         lead_save_free(s);
     }
+    reread_gate_destroy(&l->check.gate);
     free(l);
 }
 
@@ -196,6 +199,7 @@ int lead_snap_create(struct agent *a, const struct lead_snap_ops *ops, void *arg
     l->ops = ops;
     l->arg = arg;
     office_begin(&l->office);
+    reread_gate_init(&l->check.gate);
     uv_timer_init(&a->loop, l->timer);
     l->timer->data = l;
     uv_timer_start(l->timer, on_timer, LOOK_MS, LOOK_MS);
@@ -215,7 +219,7 @@ void lead_snap_destroy(struct lead_snap *l)
     }
     uv_close((uv_handle_t *)l->timer, free_timer);
     l->is_dying = true;
-    l->check.cancel = true;
+    reread_gate_end(&l->check.gate);
     lead_lease_hurry(l);
     lead_snap_may_go(l);
 }

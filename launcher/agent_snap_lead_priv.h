@@ -8,6 +8,7 @@
 #include "launcher/agent_snap.h"
 #include "launcher/snap_commit.h"
 #include "launcher/snap_levels.h"
+#include "launcher/snap_reread.h"
 #include "launcher/snap_sets.h"
 #include "rendezvous/avoid.h"
 
@@ -63,7 +64,7 @@ struct lead_check {
     struct lead_checked right; /* the last that was */
     bool is_running;
     bool is_missed; /* what may go now: others were at work */
-    _Atomic bool cancel;
+    struct reread_gate gate;
 
     /* Set before, and the thread's while there is one. */
     uv_work_t work;
@@ -224,6 +225,8 @@ void lead_check_know(const struct lead_snap *l, struct lead_save *s);
 void lead_check_worked(struct lead_snap *l);
 /* That one is a checkpoint, and none that is kept was read again. */
 void lead_check_want(struct lead_snap *l, const struct lead_save *s);
+/* While a save is on its way to the disk nothing is read. */
+void lead_check_give_way(struct lead_snap *l);
 
 /* --- agent_snap_lead_parity.c --- */
 

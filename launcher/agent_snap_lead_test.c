@@ -12,6 +12,7 @@
 #include "base/fs.h"
 #include "ckpt/step.h"
 #include "launcher/lead_bed.h"
+#include "launcher/snap_reread.h"
 #include "tests/lib/tap.h"
 
 #include <limits.h>
@@ -57,7 +58,18 @@ static int n_gone, n_failed;
 /* And of what is to be made again. */
 static char rebuild[512];
 
+/* Whether nothing is to be read of what is on the disk. */
+static bool gives_way;
+
 void __wrap_agent_asked(struct agent *a, const void *json, size_t len);
+void __real_reread_gate_hold(struct reread_gate *g, bool held);
+void __wrap_reread_gate_hold(struct reread_gate *g, bool held);
+
+void __wrap_reread_gate_hold(struct reread_gate *g, bool held)
+{
+    gives_way = held;
+    __real_reread_gate_hold(g, held);
+}
 
 void __wrap_agent_asked(struct agent *a, const void *json, size_t len)
 {
@@ -243,7 +255,9 @@ static void test_waits(struct bed *b)
     is_int((int)b->n_quiet, 0, "one writes still");
     say(b, UUID_A, 1, SNAP_STAGE_WRITTEN);
     is_int((int)b->n_quiet, 0, "it is not settled from inside a fact");
+    ok(gives_way, "while it is on its way nothing is read again");
     wait_settled(b);
+    ok(!gives_way, "and is then");
     is_int((int)b->n_saved, 0, "without files it is no checkpoint");
     is_int((int)b->n_quiet, 0, "of those whose workers have ended one may offer it again");
     for (int i = 0; i < 100 && b->n_quiet == 0; i++) {

@@ -57,10 +57,5 @@ bool snap_is_short(const struct snap_commit *c, struct io *io);
  * finished before that. Nobody has to wait for it: large files take long to go. Blocks,
  * too. */
 void snap_tidy(const struct snap_commit *c, struct io *io);
-/* Whether the checkpoint is right, to the last byte: 0, -ERR_FORMAT or why nobody can
- * tell; -ECANCELED soon after `cancel` was set. A thread of its own reads, which takes
- * only what nobody else wants of processor and disk. */
-int snap_reread(const char *root, const char *name, const _Atomic bool *cancel,
-                struct error *e);
 
 #endif

@@ -14,6 +14,7 @@
 #include "base/machine.h"
 #include "base/proc.h"
 #include "launcher/commit_bed.h"
+#include "launcher/snap_reread.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -326,17 +327,17 @@ static void commit_verified(struct commit_bed *b, uint64_t step, const char *ver
 static void test_verified(struct commit_bed *b)
 {
     char first[STEP_NAME_BYTES], third[STEP_NAME_BYTES], path[PATH_MAX];
-    const _Atomic bool goes_on = false, is_over = true;
+    struct reread_gate open;
     struct error e = {0};
 
+    reread_gate_init(&open);
     commit_bed_name(b, 40, first);
     commit_verified(b, 40, "", 0);
     commit_verified(b, 41, "", 0);
     commit_verified(b, 42, "", 0);
     ok(is_due && commit_bed_has(b, 40, "COMMIT"),
        "nobody knows of any: none goes, one is due");
-    is_int(snap_reread(b->top, first, &goes_on, &e), 0, "one is read: %s", e.text);
-    is_int(snap_reread(b->top, first, &is_over, &e), -ECANCELED, "not by one who is to end");
+    is_int(snap_reread(b->top, first, &open, &e), 0, "one is read: %s", e.text);
     commit_verified(b, 43, first, 41);
     ok(is_due && commit_bed_has(b, 40, "COMMIT") && commit_bed_has(b, 41, "COMMIT"),
        "that one stays, and one that is read");
@@ -351,9 +352,10 @@ static void test_verified(struct commit_bed *b)
        "where it is kept none is due");
     snprintf(path, sizeof(path), "%s/%s/r00001.safetensors", b->top, third);
     ok(truncate(path, BYTES - 2) == 0 && truncate(path, BYTES) == 0, "a byte is lost");
-    is_int(snap_reread(b->top, third, &goes_on, &e), -ERR_FORMAT, "which is found");
+    is_int(snap_reread(b->top, third, &open, &e), -ERR_FORMAT, "which is found");
     like(e.text, "r00001.safetensors", "and where");
-    is_int(snap_reread(b->top, first, &goes_on, &e), -ENOENT, "one that is gone");
+    is_int(snap_reread(b->top, first, &open, &e), -ENOENT, "one that is gone");
+    reread_gate_destroy(&open);
     for (uint64_t step = 40; step <= 46; step++) {
         commit_bed_remove(b, step);
     }

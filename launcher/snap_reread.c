@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads a checkpoint again, behind the back of everybody. */
 #include <config.h>
 
-#include "launcher/snap_commit.h"
+#include "launcher/snap_reread.h"
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/thread.h"
 #include "ckpt/found.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -22,20 +21,113 @@ enum {
 };
 
 struct check {
-    struct io io; /* reads as long as nobody ends it */
+    struct io io; /* reads when the gate lets it */
     struct io_ops ops;
     const char *root, *name;
-    const _Atomic bool *cancel;
+    struct reread_gate *gate;
+    uint64_t waited_ms;
     int rc;
     struct error *e;
 };
 
+/* --- the gate --- */
+
+void reread_gate_init(struct reread_gate *g)
+{
+    pthread_condattr_t clock;
+
+    *g = (struct reread_gate){0};
+    pthread_mutex_init(&g->lock, NULL);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&g->changed, &clock);
+    pthread_condattr_destroy(&clock);
+}
+
+void reread_gate_destroy(struct reread_gate *g)
+{
+    pthread_cond_destroy(&g->changed);
+    pthread_mutex_destroy(&g->lock);
+}
+
+static void set(struct reread_gate *g, bool *what, bool value)
+{
+    pthread_mutex_lock(&g->lock);
+    *what = value;
+    pthread_cond_signal(&g->changed);
+    pthread_mutex_unlock(&g->lock);
+}
+
+void reread_gate_hold(struct reread_gate *g, bool is_held)
+{
+    set(g, &g->is_held, is_held);
+}
+
+void reread_gate_end(struct reread_gate *g)
+{
+    set(g, &g->is_over, true);
+}
+
+static bool is_over(struct reread_gate *g)
+{
+    bool ret;
+
+    pthread_mutex_lock(&g->lock);
+    ret = g->is_over;
+    pthread_mutex_unlock(&g->lock);
+    return ret;
+}
+
+static struct timespec time_at(uint64_t ms)
+{
+    return (struct timespec){.tv_sec = (time_t)(ms / 1000),
+                             .tv_nsec = (long)(ms % 1000) * 1000000};
+}
+
+/* Until nobody else wants the disk. False: it is to end. */
+static bool pass(struct check *c)
+{
+    struct reread_gate *g = c->gate;
+    uint64_t begin_ms = clock_mono_ms();
+    const struct timespec end = time_at(begin_ms + REREAD_WAIT_MS - c->waited_ms);
+    bool may_read;
+    int rc = 0;
+
+    pthread_mutex_lock(&g->lock);
+    while (g->is_held && !g->is_over && rc == 0) {
+        rc = pthread_cond_timedwait(&g->changed, &g->lock, &end);
+    }
+    may_read = !g->is_over;
+    pthread_mutex_unlock(&g->lock);
+    c->waited_ms += clock_mono_ms() - begin_ms;
+    c->waited_ms = c->waited_ms < REREAD_WAIT_MS ? c->waited_ms : REREAD_WAIT_MS;
+    return may_read;
+}
+
+/* --- reading --- */
+
+/* What is in the page cache tells nothing of the disk. */
+static void forget(int fd, uint64_t at, size_t len)
+{
+    posix_fadvise(fd, (off_t)at, (off_t)len, POSIX_FADV_DONTNEED);
+}
+
 static ssize_t read_on(struct io *io, int fd, void *to, size_t len, uint64_t at)
 {
-    const struct check *c = (const struct check *)io;
+    struct check *c = (struct check *)io;
+    ssize_t n;
 
-    return atomic_load(c->cancel) ? -ECANCELED
-                                  : io_system()->ops->read(io_system(), fd, to, len, at);
+    if (!pass(c)) {
+        return -ECANCELED;
+    }
+    if (at == 0) { /* all of it; later on there is what the kernel has read ahead */
+        forget(fd, 0, 0);
+    }
+    n = io_system()->ops->read(io_system(), fd, to, len, at);
+    if (n > 0) {
+        forget(fd, at, (size_t)n);
+    }
+    return n;
 }
 
 static int check(struct check *c)
@@ -63,11 +155,10 @@ static void *run(void *arg)
     return NULL;
 }
 
-int snap_reread(const char *root, const char *name, const _Atomic bool *cancel,
-                struct error *e)
+int snap_reread(const char *root, const char *name, struct reread_gate *g, struct error *e)
 {
     struct check c = {.ops = *io_system()->ops, .root = root, .name = name,
-                      .cancel = cancel, .e = e};
+                      .gate = g, .e = e};
     pthread_t thread;
     int rc;
 
@@ -78,5 +169,5 @@ int snap_reread(const char *root, const char *name, const _Atomic bool *cancel,
         return error_set(e, rc, "no thread to read %s", name);
     }
     pthread_join(thread, NULL);
-    return atomic_load(cancel) ? -ECANCELED : c.rc;
+    return is_over(g) ? -ECANCELED : c.rc;
 }
