@@ -220,6 +220,13 @@ struct watch_entry *watch_next(struct watch *w, size_t n_whole)
     return NULL;
 }
 
+void watch_settle(struct watch *w)
+{
+    for (size_t i = 0; i < w->n; i++) {
+        w->entries[i].is_still = true;
+    }
+}
+
 /* Unfinished, because of so many ranks only those below wrote a file. */
 static bool lacks_ranks(const struct watch_entry *entry)
 {

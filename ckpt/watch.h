@@ -66,6 +66,9 @@ int watch_look(struct watch *w, int dir, struct error *e);
  * (found_sets()) count once, when each is whole and none is missing. */
 struct watch_entry *watch_next(struct watch *w, size_t n_whole);
 
+/* Nobody writes any more: all that was found counts as still. */
+void watch_settle(struct watch *w);
+
 /* Reads all of it. -EAGAIN, and it is not checked: it was written to meanwhile. */
 int watch_check(struct watch *w, int dir, struct watch_entry *entry);
 

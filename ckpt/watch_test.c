@@ -297,6 +297,19 @@ static void test_retain(void)
     teardown(&b);
 }
 
+static void test_settled(void)
+{
+    struct bench b;
+
+    setup(&b);
+    put(&b, "m-1.safetensors", 0);
+    look(&b, 1);
+    ok(!watch_next(&b.w, 1), "what was seen once may be written to, and is not read");
+    watch_settle(&b.w);
+    ok(watch_next(&b.w, 1), "but where nobody writes any more");
+    teardown(&b);
+}
+
 static void retain(struct bench *b, const char *want, const char *what)
 {
     const struct retain_rule rule = {.keep = 1};
@@ -660,6 +673,7 @@ int main(void)
     test_proof();
     test_parts();
     test_retain();
+    test_settled();
     test_named();
     test_last();
     test_retain_steps();

@@ -8,6 +8,7 @@
 #include "base/loop_timer.h"
 #include "base/str.h"
 #include "launcher/ckpt_child.h"
+#include "launcher/last_wait.h"
 #include "launcher/outfit.h"
 
 #include <errno.h>
@@ -21,8 +22,6 @@ enum {
     LIMIT_MS = 3600 * 1000,    /* of one child: the next one goes on where it was */
     AGAIN_MIN_MS = 10 * 1000,  /* after a failure that may pass, and twice as long ... */
     AGAIN_MAX_MS = 600 * 1000, /* ... after each one more */
-    SAY_FIRST_MS = 2000,       /* whoever waits wants to know for what */
-    SAY_MS = 30 * 1000,
     LOOK_LIMIT_MS = 30 * 1000, /* for what there hardly ever is */
 };
 
@@ -33,7 +32,7 @@ struct lead_bucket {
     void *arg;
     const char *uri;
     uv_timer_t *timer; /* the next push */
-    uv_timer_t *say;   /* somebody waits */
+    struct last_wait *wait; /* somebody waits */
     struct ckpt_child *child; /* or NULL */
     bool has_fetched, is_fetching;
     struct strlist damaged; /* names in `dir`, when something was fetched last */
@@ -45,7 +44,6 @@ struct lead_bucket {
     uint64_t began_ms;   /* the last push; 0: there was none */
     uint64_t failed_ms, again_ms; /* when, and until the next one; 0: it did not */
     bool is_awaited;
-    uint64_t since_ms, until_ms; /* somebody waits */
 };
 
 static void event(struct lead_bucket *b, const char *name, const char *fmt, ...)
@@ -66,15 +64,10 @@ static void event(struct lead_bucket *b, const char *name, const char *fmt, ...)
 /* In the status: what is under way, or is waited for. */
 static void show(struct lead_bucket *b)
 {
-    struct run_status *s = record_status(b->record);
     bool is_push = b->child && !b->is_fetching;
-    const char *path = is_push ? b->under_way : b->is_awaited ? b->newest : "";
 
     record_busy(b->record, INTERVAL_STORE, is_push);
-    if (strcmp(s->storing_path, path) != 0) {
-        str_copy(s->storing_path, sizeof(s->storing_path), path);
-        record_touch(b->record);
-    }
+    record_storing(b->record, is_push ? b->under_way : b->is_awaited ? b->newest : "");
 }
 
 /* --- who waits --- */
@@ -82,7 +75,7 @@ static void show(struct lead_bucket *b)
 static void end_wait(struct lead_bucket *b)
 {
     b->is_awaited = b->is_fetching = false;
-    uv_timer_stop(b->say);
+    last_wait_end(b->wait);
     show(b);
 }
 
@@ -106,14 +99,11 @@ static const char *what_is(const struct lead_bucket *b)
                                                               : "";
 }
 
-static void on_say(uv_timer_t *t)
+static void on_wait(void *arg, const char *span, bool is_late)
 {
-    struct lead_bucket *b = t->data;
-    uint64_t now = uv_now(t->loop), left = b->until_ms - now;
-    char span[32];
+    struct lead_bucket *b = arg;
 
-    clock_format_span(now - b->since_ms, span, sizeof(span));
-    if (b->is_awaited && now >= b->until_ms) {
+    if (b->is_awaited && is_late) {
         event(b, "checkpoint_trouble", "%s%s is not in %s after %s: the run ends "
               "without; muster ckpt push takes it there", what_is(b), b->newest, b->uri,
               span);
@@ -125,17 +115,6 @@ static void on_say(uv_timer_t *t)
           ? "the run ends once %s%s is in %s (for %s; Ctrl-C ends it without)"
           : "the run starts once %s%s has what is newer in %s (for %s)", what_is(b),
           b->is_awaited ? b->newest : b->dir, b->uri, span);
-    uv_timer_start(t, on_say, b->is_awaited && left < SAY_MS ? left : SAY_MS, 0);
-}
-
-static void begin_wait(struct lead_bucket *b, uint64_t limit_ms)
-{
-    uint64_t now = uv_now(&b->agent->loop);
-
-    b->since_ms = now;
-    b->until_ms = now + limit_ms;
-    uv_timer_start(b->say, on_say, limit_ms < SAY_FIRST_MS ? limit_ms : SAY_FIRST_MS,
-                   0);
 }
 
 /* --- pushes --- */
@@ -318,9 +297,8 @@ static void on_due(uv_timer_t *t)
 static void on_look(uv_timer_t *t)
 {
     struct lead_bucket *b = t->data;
-    uint64_t end_ms = uv_now(t->loop) + LOOK_LIMIT_MS;
 
-    b->until_ms = end_ms < b->until_ms ? end_ms : b->until_ms;
+    last_wait_shorten(b->wait, LOOK_LIMIT_MS);
     b->is_in_doubt = false;
     b->is_looking = true;
     begin(b);
@@ -351,7 +329,7 @@ bool lead_bucket_finish(struct lead_bucket *b, uint64_t limit_ms)
     }
     b->is_awaited = true;
     b->again_ms = 0; /* at once, once more */
-    begin_wait(b, limit_ms);
+    last_wait_begin(b->wait, limit_ms);
     show(b);
     schedule(b);
     return true;
@@ -485,7 +463,7 @@ bool lead_bucket_fetch(struct lead_bucket *b, bool is_in_doubt)
         return false;
     }
     b->is_fetching = true;
-    begin_wait(b, LIMIT_MS);
+    last_wait_begin(b->wait, LIMIT_MS);
     return true;
 }
 
@@ -526,7 +504,7 @@ void lead_bucket_destroy(struct lead_bucket *b)
     if (b) {
         drop_child(b);
         loop_timer_close(b->timer);
-        loop_timer_close(b->say);
+        last_wait_close(b->wait);
         strlist_release(&b->damaged);
         free(b);
     }
@@ -544,9 +522,9 @@ int lead_bucket_create(struct agent *a, struct record *record,
     b = calloc(1, sizeof(*b));
     if (b) {
         b->timer = loop_timer_create(&a->loop, b);
-        b->say = loop_timer_create(&a->loop, b);
+        b->wait = last_wait_create(&a->loop, on_wait, b);
     }
-    if (!b || !b->timer || !b->say) {
+    if (!b || !b->timer || !b->wait) {
         lead_bucket_destroy(b);
         return error_set(e, ENOMEM, "take checkpoints to a store");
     }

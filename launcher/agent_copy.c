@@ -6,7 +6,10 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/loop_timer.h"
+#include "base/str.h"
 #include "launcher/ckpt_child.h"
+#include "launcher/last_wait.h"
 #include "launcher/outfit.h"
 
 #include <errno.h>
@@ -18,34 +21,95 @@
 struct lead_copy {
     struct agent *agent;
     struct record *record;
-    uv_timer_t timer;
+    void (*on_finished)(void *arg);
+    void *arg;
+    uv_timer_t *timer;
+    struct last_wait *wait;
+    bool is_awaited;
     struct ckpt_child *child; /* or NULL */
     char to[PATH_MAX];
     char newest[PATH_MAX], copied[PATH_MAX], under_way[PATH_MAX];
 };
 
-static void event(struct lead_copy *c, const char *name, const char *text)
+static void event(struct lead_copy *c, const char *name, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void event(struct lead_copy *c, const char *name, const char *fmt, ...)
 {
-    record_event(c->record, name,
-                 (uint32_t)record_status(c->record)->generation, text, NULL, 0);
+    _buf_ struct buf text = {0};
+    va_list ap;
+
+    va_start(ap, fmt);
+    buf_vprintf(&text, fmt, ap);
+    va_end(ap);
+    record_event(c->record, name, (uint32_t)record_status(c->record)->generation,
+                 buf_str(&text), NULL, 0);
 }
+
+/* --- who waits --- */
+
+static void wait_for(struct lead_copy *c, bool is_awaited)
+{
+    c->is_awaited = is_awaited;
+    record_storing(c->record, is_awaited ? c->newest : "");
+}
+
+static void finish(struct lead_copy *c)
+{
+    last_wait_end(c->wait);
+    wait_for(c, false);
+    c->on_finished(c->arg);
+}
+
+static void drop_child(struct lead_copy *c)
+{
+    ckpt_child_stop(c->child); /* a copy that is not finished is not there */
+    c->child = NULL;
+}
+
+static void on_wait(void *arg, const char *span, bool is_late)
+{
+    struct lead_copy *c = arg;
+
+    if (is_late) {
+        event(c, "checkpoint_trouble", "%s is not in %s after %s: the run ends without; "
+              "muster ckpt cp copies it", c->newest, c->to, span);
+        drop_child(c);
+        finish(c);
+        return;
+    }
+    event(c, "checkpoint_waits", "the run ends once %s is in %s (for %s; Ctrl-C ends it "
+          "without)", c->newest, c->to, span);
+}
+
+/* --- copies --- */
+
+static bool has_more(const struct lead_copy *c)
+{
+    return c->newest[0] && strcmp(c->newest, c->copied) != 0;
+}
+
+static bool begin(struct lead_copy *c);
 
 static void on_end(void *arg, const struct ckpt_child_end *end)
 {
     struct lead_copy *c = arg;
-    _buf_ struct buf text = {0};
+    bool is_last = strcmp(c->under_way, c->newest) == 0;
     char span[32];
 
     c->child = NULL;
     if (end->is_ok) {
         str_copy(c->copied, sizeof(c->copied), c->under_way);
         clock_format_span(end->ms, span, sizeof(span));
-        buf_printf(&text, "%s was copied to %s in %s", c->under_way, c->to, span);
-        event(c, "checkpoint_copied", buf_str(&text));
-        return;
+        event(c, "checkpoint_copied", "%s was copied to %s in %s", c->under_way, c->to,
+              span);
+    } else {
+        event(c, "checkpoint_trouble", "%s was not copied to %s: %s", c->under_way, c->to,
+              end->why);
     }
-    buf_printf(&text, "%s was not copied to %s: %s", c->under_way, c->to, end->why);
-    event(c, "checkpoint_trouble", buf_str(&text));
+    if (c->is_awaited && (!has_more(c) || is_last || !begin(c))) {
+        finish(c);
+    }
 }
 
 static int start_copy(struct lead_copy *c, struct error *e)
@@ -68,25 +132,30 @@ static int start_copy(struct lead_copy *c, struct error *e)
     return ckpt_child_start(c->agent, &argv, 0, on_end, c, &c->child, e);
 }
 
+static bool begin(struct lead_copy *c)
+{
+    struct error e = {0};
+
+    str_copy(c->under_way, sizeof(c->under_way), c->newest);
+    if (start_copy(c, &e) < 0) {
+        event(c, "checkpoint_trouble", "%s was not copied to %s: %s", c->under_way, c->to,
+              e.text);
+        return false;
+    }
+    return true;
+}
+
 static void on_timer(uv_timer_t *t)
 {
     struct lead_copy *c = t->data;
-    char span[32], text[128];
-    struct error e = {0};
+    char span[32];
 
     if (c->child) {
         clock_format_span(ckpt_child_ms(c->child), span, sizeof(span));
-        snprintf(text, sizeof(text), "the copy of a checkpoint has been going on "
-                 "for %s", span);
-        event(c, "checkpoint_trouble", text);
-        return;
-    }
-    if (!c->newest[0] || strcmp(c->newest, c->copied) == 0) {
-        return;
-    }
-    str_copy(c->under_way, sizeof(c->under_way), c->newest);
-    if (start_copy(c, &e) < 0) {
-        event(c, "checkpoint_trouble", e.text);
+        event(c, "checkpoint_trouble", "the copy of a checkpoint has been going on for %s",
+              span);
+    } else if (has_more(c)) {
+        begin(c);
     }
 }
 
@@ -101,47 +170,83 @@ void lead_copy_saved(struct lead_copy *c, const char *path)
     }
 }
 
-static void free_copy(uv_handle_t *h)
+bool lead_copy_finish(struct lead_copy *c, uint64_t limit_ms)
 {
-    free(h->data);
+    if (!c || limit_ms == 0 || !(c->child || (has_more(c) && begin(c)))) {
+        return false;
+    }
+    wait_for(c, true);
+    last_wait_begin(c->wait, limit_ms);
+    return true;
 }
 
-/* A copy that is not finished is not there. */
+bool lead_copy_forget(struct lead_copy *c)
+{
+    if (!lead_copy_is_awaited(c)) {
+        return false;
+    }
+    event(c, "checkpoint_trouble", "%s is not in %s: the run ends without it", c->newest,
+          c->to);
+    drop_child(c);
+    last_wait_end(c->wait);
+    wait_for(c, false);
+    return true;
+}
+
+bool lead_copy_is_awaited(const struct lead_copy *c)
+{
+    return c && c->is_awaited;
+}
+
+/* --- life --- */
+
 void lead_copy_destroy(struct lead_copy *c)
 {
     if (c) {
-        ckpt_child_stop(c->child);
-        uv_close((uv_handle_t *)&c->timer, free_copy);
+        drop_child(c);
+        loop_timer_close(c->timer);
+        last_wait_close(c->wait);
+        free(c);
     }
 }
 
+static int find_place(struct lead_copy *c, struct error *e)
+{
+    const struct agent *a = c->agent;
+    const char *to = a->config.job->checkpoint.copy_to;
+
+    return strstr(to, "://") ? fs_path(c->to, sizeof(c->to), e, "%s", to)
+                             : outfit_path(a->config.job, a->config.cwd, to, c->to,
+                                           sizeof(c->to), e);
+}
+
 int lead_copy_create(struct agent *a, struct record *record,
-                     struct lead_copy **ret, struct error *e)
+                     void (*on_finished)(void *arg), void *arg, struct lead_copy **ret,
+                     struct error *e)
 {
     const struct job_checkpoint *k = &a->config.job->checkpoint;
     struct lead_copy *c;
-    int rc;
+    int rc = 0;
 
     if (!k->copy_to || !k->watch) {
         return 0;
     }
     c = calloc(1, sizeof(*c));
-    if (!c) {
-        return error_set(e, ENOMEM, "copy checkpoints");
+    if (c) {
+        c->agent = a;
+        c->record = record;
+        c->on_finished = on_finished;
+        c->arg = arg;
+        c->timer = loop_timer_create(&a->loop, c);
+        c->wait = last_wait_create(&a->loop, on_wait, c);
     }
-    rc = strstr(k->copy_to, "://")
-             ? fs_path(c->to, sizeof(c->to), e, "%s", k->copy_to)
-             : outfit_path(a->config.job, a->config.cwd, k->copy_to, c->to,
-                           sizeof(c->to), e);
+    rc = c && c->timer && c->wait ? find_place(c, e)
+                                  : error_set(e, ENOMEM, "copy checkpoints");
     if (rc < 0) {
-        free(c);
+        lead_copy_destroy(c);
         return rc;
     }
-    c->agent = a;
-    c->record = record;
-    uv_timer_init(&a->loop, &c->timer);
-    c->timer.data = c;
-    uv_timer_start(&c->timer, on_timer, k->copy_every_ms, k->copy_every_ms);
+    uv_timer_start(c->timer, on_timer, k->copy_every_ms, k->copy_every_ms);
     *ret = c;
     return 0;
 }

@@ -138,21 +138,6 @@ static void look_and_give(struct agent_lead *l, const struct order *order)
     }
 }
 
-enum {
-    STORE_END_MS = 600 * 1000, /* the front end waits longer than that */
-    STORE_STOP_MS = 10 * 1000, /* within what a batch system leaves */
-};
-
-/* Who stops the run has said how long that may take. */
-static uint64_t store_end_ms(const struct agent_lead *l)
-{
-    uint64_t grace_ms = l->agent->config.job->limits.grace_ms;
-
-    return l->is_forced      ? 0
-           : !l->is_stopping ? STORE_END_MS
-                             : grace_ms < STORE_STOP_MS ? grace_ms : STORE_STOP_MS;
-}
-
 /* The store is asked before the first workers start, where those before have saved
  * nothing, which may be for what they were to start from, and once all are gone. */
 static void ask_store(struct agent_lead *l, const struct order *order)
@@ -165,10 +150,8 @@ static void ask_store(struct agent_lead *l, const struct order *order)
         is_asked = (is_first || !l->has_saved) &&
                    lead_bucket_fetch(l->bucket, !is_first);
     } else if (order->step == ORDER_LEAVE) {
-        if (lead_avoid(l->core)->n > 0) { /* the newest may be one of those */
-            lead_bucket_doubt(l->bucket, false);
-        }
-        is_asked = lead_bucket_finish(l->bucket, store_end_ms(l));
+        agent_lead_last_begin(l);
+        is_asked = agent_lead_last_next(l);
     }
     if (is_asked) {
         l->held = order->serial;
@@ -204,10 +187,9 @@ static bool has_to_wait(struct agent_lead *l, const struct order *order)
 /* The next order takes the place of one that waits. */
 static void publish(struct agent_lead *l, const struct order *order)
 {
-    lead_watch_forget(l->ckpts);
     lead_snap_forget(l->snaps);
     lead_look_forget(l->look);
-    lead_bucket_forget(l->bucket);
+    agent_lead_last_forget(l);
     if (order->step == ORDER_LEAVE && order->status == RUN_SUCCEEDED) {
         lead_snap_end(l->snaps); /* who goes on may find what is lacking */
     }
@@ -245,13 +227,21 @@ static void on_fetched(void *arg, const char *path, int64_t step)
     }
 }
 
-static void on_finished(void *arg)
+void agent_lead_go_on(struct agent_lead *l)
 {
-    struct agent_lead *l = arg;
     const struct order *order = held(l);
 
     if (order) {
         look_and_give(l, order);
+    }
+}
+
+void agent_lead_finished(void *arg)
+{
+    struct agent_lead *l = arg;
+
+    if (!held(l) || !agent_lead_last_next(l)) {
+        agent_lead_go_on(l);
     }
 }
 
@@ -266,7 +256,7 @@ static void on_stored(void *arg, const char *path, const char *uuid, int error,
 const struct lead_bucket_ops agent_lead_bucket_ops = {
     .on_stored = on_stored,
     .on_fetched = on_fetched,
-    .on_finished = on_finished,
+    .on_finished = agent_lead_finished,
 };
 
 void agent_lead_step(struct agent_lead *l, struct lead_event *event)
@@ -329,13 +319,13 @@ void agent_lead_halt(struct agent_lead *l, enum lead_stop kind, bool force,
 {
     struct lead_event event = {.type = LEAD_STOP, .stop = kind,
                                .force = force, .text = text};
-    bool is_over = lead_bucket_is_awaited(l->bucket); /* but for that */
+    bool is_over = agent_lead_last_is_awaited(l); /* but for that */
 
     l->is_stopping = true;
     l->is_forced |= force;
     agent_lead_step(l, &event);
-    if (is_over && lead_bucket_forget(l->bucket)) {
-        on_finished(l);
+    if (is_over && agent_lead_last_forget(l)) {
+        agent_lead_go_on(l);
     }
     if (force && lead_snap_forget(l->snaps)) {
         on_quiet(l);
@@ -355,7 +345,10 @@ static void take_saved(struct agent_lead *l, struct lead_event *event)
 
 static void on_found_saved(void *arg, const char *path, int64_t step_, bool is_new)
 {
-    take_saved(arg, &(struct lead_event){.type = LEAD_SAVED, .text = path, .step = step_,
+    struct agent_lead *l = arg;
+
+    lead_copy_saved(l->copies, path);
+    take_saved(l, &(struct lead_event){.type = LEAD_SAVED, .text = path, .step = step_,
                                          .force = is_new});
 }
 
@@ -511,6 +504,7 @@ const struct lead_look_ops agent_lead_look_ops = {
 const struct lead_watch_ops agent_lead_watch_ops = {
     .on_saved = on_found_saved,
     .on_chosen = on_chosen,
+    .on_finished = agent_lead_finished,
 };
 
 /* --- what comes in --- */

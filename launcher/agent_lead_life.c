@@ -287,6 +287,8 @@ int agent_lead_start(struct agent *a, const struct heritage *heritage,
                                         &l->look, e);
     rc = rc < 0 ? rc : lead_bucket_create(a, l->record, &agent_lead_bucket_ops, l,
                                           &l->bucket, e);
+    rc = rc < 0 ? rc : lead_copy_create(a, l->record, agent_lead_finished, l, &l->copies,
+                                        e);
     if (rc == 0) {
         agent_lead_good(a);
         record_size(l->record, l->core);
@@ -319,6 +321,7 @@ static void destroy(struct agent_lead *l, unsigned journal_ms)
     lead_snap_destroy(l->snaps);
     lead_look_destroy(l->look);
     lead_bucket_destroy(l->bucket);
+    lead_copy_destroy(l->copies);
     lead_hang_destroy(l->hang);
     log_pruner_release(l->old_logs, journal_ms);
     agent_limit_destroy(l->limit);

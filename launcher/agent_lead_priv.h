@@ -13,6 +13,7 @@
 #include "base/str.h"
 #include "launcher/agent.h"
 #include "launcher/agent_bucket.h"
+#include "launcher/agent_copy.h"
 #include "launcher/agent_look.h"
 #include "launcher/agent_order.h"
 #include "launcher/agent_snap.h"
@@ -33,6 +34,9 @@ struct agent_lead {
     struct lead_snap *snaps;
     struct lead_look *look;
     struct lead_bucket *bucket; /* or NULL */
+    struct lead_copy *copies;   /* likewise */
+    int last;               /* what the end of the run waits for next ... */
+    uint64_t last_until_ms; /* ... and until when in all */
     char fetched[ORDER_PATH_BYTES]; /* from the store, for the next generation ... */
     int64_t fetched_step;           /* ... or -1 */
     bool has_saved;                 /* the newest generation, something */
@@ -67,6 +71,21 @@ extern const struct lead_look_ops agent_lead_look_ops;
 extern const struct lead_bucket_ops agent_lead_bucket_ops;
 
 void agent_lead_step(struct agent_lead *l, struct lead_event *event);
+
+/* Nothing is waited for any longer before the order that is held goes out; and, of the
+ * end of the run, the thing that was waited for last. */
+void agent_lead_go_on(struct agent_lead *l);
+void agent_lead_finished(void *arg);
+
+/* --- agent_lead_last.c --- */
+
+/* The run is over. */
+void agent_lead_last_begin(struct agent_lead *l);
+/* The next thing that its end waits for. False: nothing. */
+bool agent_lead_last_next(struct agent_lead *l);
+bool agent_lead_last_is_awaited(const struct agent_lead *l);
+/* True: it was; what was under way is given up. */
+bool agent_lead_last_forget(struct agent_lead *l);
 
 /* --- agent_lead_avoid.c --- */
 

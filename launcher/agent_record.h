@@ -50,6 +50,9 @@ void record_newcomers(struct record *r, const struct lead *core);
 
 /* Something is on its way to that level of checkpoints from now on, or nothing is. */
 void record_busy(struct record *r, enum interval_level_id level, bool is_busy);
+/* That one is on its way to a store or another directory, or waited for at the end of the
+ * run; "": none is. */
+void record_storing(struct record *r, const char *path);
 
 /* Asks all workers to save, for `who`, who waits for it by that id where it is not NULL.
  * -EAGAIN: none run (agent_scale.c). */

@@ -230,6 +230,14 @@ void record_busy(struct record *r, enum interval_level_id level, bool is_busy)
     slowdown_turn(&r->slowdown, level, is_busy, clock_mono_ms());
 }
 
+void record_storing(struct record *r, const char *path)
+{
+    if (strcmp(r->status->storing_path, path) != 0) {
+        str_copy(r->status->storing_path, sizeof(r->status->storing_path), path);
+        record_touch(r);
+    }
+}
+
 /* Steps of rank 0 stand for all: ranks wait for each other. */
 static void look_for_slowdown(struct record *r, const json_t *fact)
 {

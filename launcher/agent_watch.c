@@ -8,7 +8,7 @@
 #include "base/str.h"
 #include "ckpt/avoided.h"
 #include "ckpt/found.h"
-#include "launcher/agent_copy.h"
+#include "launcher/last_wait.h"
 #include "launcher/outfit.h"
 
 #include <errno.h>
@@ -42,12 +42,13 @@ struct lead_watch {
     void *arg;
     char path[PATH_MAX];
     struct lead_watch_line *line; /* or NULL */
-    struct lead_copy *copies;     /* likewise */
     int in;        /* of the child */
     pid_t pid;     /* -1: there is none */
     uv_timer_t timer;
     bool is_asked;
     uint32_t generation; /* that waits for the answer */
+    struct last_wait *wait;
+    bool is_finishing; /* the end of the run waits */
     char told[ORDER_PATH_BYTES], whole[ORDER_PATH_BYTES];
     int64_t told_step, whole_step;
     bool told_is_broken;
@@ -70,6 +71,34 @@ static void event(struct lead_watch *w, const char *name, const char *fmt, ...)
                  w->is_asked ? w->generation
                              : (uint32_t)record_status(w->record)->generation,
                  buf_str(&b), NULL, 0);
+}
+
+/* --- the end of the run --- */
+
+static void end_wait(struct lead_watch *w)
+{
+    w->is_finishing = false;
+    last_wait_end(w->wait);
+    record_storing(w->record, "");
+}
+
+static void finish(struct lead_watch *w)
+{
+    end_wait(w);
+    w->ops->on_finished(w->arg);
+}
+
+static void on_wait(void *arg, const char *span, bool is_late)
+{
+    struct lead_watch *w = arg;
+
+    event(w, is_late ? "checkpoint_trouble" : "checkpoint_waits", is_late
+          ? "%s: what was saved last has not been read after %s: the run ends without"
+          : "the run ends once what was saved last in %s has been read (for %s; Ctrl-C "
+            "ends it without)", w->path, span);
+    if (is_late) {
+        finish(w);
+    }
 }
 
 /* --- answers --- */
@@ -180,7 +209,6 @@ static void take_whole(struct lead_watch *w, const json_t *o)
     if (path && strlen(path) < sizeof(w->whole)) {
         str_copy(w->whole, sizeof(w->whole), path);
         w->whole_step = step ? json_integer_value(step) : -1;
-        lead_copy_saved(w->copies, w->whole);
         w->ops->on_saved(w->arg, w->whole, w->whole_step,
                          json_is_true(json_object_get(o, "new")));
     }
@@ -201,6 +229,8 @@ static void take_line(struct lead_watch *w, const char *text, size_t len)
         take_passed(w, o);
     } else if (strcmp(op, "chosen") == 0) {
         take_chosen(w, o);
+    } else if (strcmp(op, "finished") == 0 && w->is_finishing) {
+        finish(w);
     } else if (strcmp(op, "removed") == 0 && say) {
         event(w, "checkpoint_removed", "%s", say);
     } else if (strcmp(op, "trouble") == 0 && say) {
@@ -241,7 +271,8 @@ static void await_word(struct lead_watch *w)
 {
     uint64_t ms = w->agent->config.job->heartbeat_timeout_ms;
 
-    uv_timer_start(&w->timer, on_timer, w->is_asked ? ms : ms * IDLE_SHARE, 0);
+    uv_timer_start(&w->timer, on_timer,
+                   w->is_asked || w->is_finishing ? ms : ms * IDLE_SHARE, 0);
 }
 
 /* The child is left to itself, killed; it may take that in when it can. */
@@ -269,6 +300,8 @@ static void give_up(struct lead_watch *w, const char *why)
         answer(w, w->whole, w->whole_step);
     } else if (is_asked) {
         answer(w, w->told, w->told_step);
+    } else if (w->is_finishing) {
+        finish(w);
     }
 }
 
@@ -480,11 +513,46 @@ void lead_watch_avoid(struct lead_watch *w, const char *avoided)
     }
 }
 
-void lead_watch_forget(struct lead_watch *w)
+bool lead_watch_finish(struct lead_watch *w, uint64_t limit_ms)
 {
+    struct error e = {0};
+
+    if (!w || limit_ms == 0) {
+        return false;
+    }
+    if (w->pid < 0 && start_child(w, &e) < 0) {
+        event(w, "checkpoint_trouble", "%s", e.text);
+        return false;
+    }
+    if (!tell(w, "finish\n")) {
+        give_up(w, "nobody looks at it");
+        return false;
+    }
+    w->is_finishing = true;
+    last_wait_begin(w->wait, limit_ms);
+    record_storing(w->record, w->path);
+    await_word(w);
+    return true;
+}
+
+bool lead_watch_forget(struct lead_watch *w)
+{
+    bool was_finishing = lead_watch_is_finishing(w);
+
+    if (was_finishing) {
+        event(w, "checkpoint_trouble", "%s: what was saved last has not been read: the run "
+              "ends without", w->path);
+        end_wait(w);
+    }
     if (w) {
         w->is_asked = false;
     }
+    return was_finishing;
+}
+
+bool lead_watch_is_finishing(const struct lead_watch *w)
+{
+    return w && w->is_finishing;
 }
 
 static void free_watch(uv_handle_t *h)
@@ -496,7 +564,7 @@ void lead_watch_destroy(struct lead_watch *w)
 {
     if (w) {
         leave_child(w);
-        lead_copy_destroy(w->copies);
+        last_wait_close(w->wait);
         uv_close((uv_handle_t *)&w->timer, free_watch);
     }
 }
@@ -516,9 +584,12 @@ int lead_watch_create(struct agent *a, struct record *record,
     if (!w) {
         return error_set(e, ENOMEM, "watch %s", path);
     }
-    rc = outfit_path(a->config.job, a->config.cwd, path, w->path,
-                     sizeof(w->path), e);
+    w->wait = last_wait_create(&a->loop, on_wait, w);
+    rc = w->wait ? outfit_path(a->config.job, a->config.cwd, path, w->path,
+                               sizeof(w->path), e)
+                 : error_set(e, ENOMEM, "watch %s", path);
     if (rc < 0) {
+        last_wait_close(w->wait);
         free(w);
         return rc;
     }
@@ -530,8 +601,7 @@ int lead_watch_create(struct agent *a, struct record *record,
     uv_timer_init(&a->loop, &w->timer);
     w->timer.data = w;
     *ret = w;
-    if (lead_copy_create(a, record, &w->copies, e) < 0 ||
-        start_child(w, e) < 0) {
+    if (start_child(w, e) < 0) {
         lead_watch_destroy(w);
         *ret = NULL;
         return -e->code;

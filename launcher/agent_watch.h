@@ -25,6 +25,8 @@ struct lead_watch_ops {
     void (*on_saved)(void *arg, const char *path, int64_t step, bool is_new);
     /* The answer to lead_watch_ask(); "" for none. */
     void (*on_chosen)(void *arg, const char *path, int64_t step);
+    /* The answer to lead_watch_finish(). */
+    void (*on_finished)(void *arg);
 };
 
 /* *ret is NULL where the job has nothing to watch. `ops` and `arg` are borrowed. */
@@ -42,7 +44,13 @@ bool lead_watch_ask(struct lead_watch *w, const struct order *order,
 /* From these nobody starts from now on (ckpt/avoided.h); "" for none. */
 void lead_watch_avoid(struct lead_watch *w, const char *avoided);
 
-/* Nobody waits for an answer any more. */
-void lead_watch_forget(struct lead_watch *w);
+/* No worker is alive, nor will be: what was saved last, of which on_saved() comes if it is
+ * whole. True: on_finished() comes then, or when `limit_ms` have passed, not from inside
+ * this call. */
+bool lead_watch_finish(struct lead_watch *w, uint64_t limit_ms);
+
+/* Nobody waits for an answer any more. True: the end of the run did. */
+bool lead_watch_forget(struct lead_watch *w);
+bool lead_watch_is_finishing(const struct lead_watch *w);
 
 #endif

@@ -5,7 +5,8 @@
  * filesystem may hang: whoever hears nothing from it for some time does without it.
  *
  * On stdin it is told, a line each: "ranks N", how many will write from now on, and
- * asked: "choose"; "avoid NAME", not that one (AVOID_MAX at most), and "avoid", all again.
+ * asked: "choose"; "avoid NAME", not that one (AVOID_MAX at most), and "avoid", all again;
+ * "finish": nobody writes any more, nor will.
  * On stdout it says, a JSON object a line, by "op":
  *
  *   alive                     nothing new
@@ -13,6 +14,7 @@
  *           looks, and since nobody is to start from what had that name
  *   passed  name, state, why, aside, aside_why   on "choose": one that is not whole
  *   chosen  n, path, step     the answer, of n; without a path: none is whole
+ *   finished                  the answer: the newest that is whole was told
  *   removed text              one that is not to be kept
  *   trouble text              the directory cannot be read
  */
@@ -317,6 +319,54 @@ static void choose(struct ckpt_watch *c)
     say(&w);
 }
 
+/* --- the end --- */
+
+/* Of those that stay by the rule only what is whole counts. */
+static void keep_last(struct ckpt_watch *c)
+{
+    struct watch_entry *entry;
+
+    watch_settle(&c->watch);
+    do {
+        entry = watch_next(&c->watch, (size_t)c->keep->keep);
+        if (entry) {
+            watch_check(&c->watch, c->dir, entry);
+        }
+    } while (entry && entry->is_checked);
+    c->has_new = false;
+    keep_some(c);
+}
+
+/* What is not whole may be looked into, or written on, by whoever comes next. */
+static void on_left(void *arg, struct watch_entry *entry)
+{
+    (void)arg;
+    (void)entry;
+}
+
+static void finish(struct ckpt_watch *c)
+{
+    struct watch_entry *entry = NULL;
+    _buf_ struct buf b = {0};
+    struct error e = {0};
+    struct jsonw w;
+    int rc = open_directory(c, &e);
+
+    rc = rc < 0 ? rc : watch_choose(&c->watch, c->dir, on_left, c, &entry, &e);
+    if (rc < 0 && e.code != ENOENT) {
+        say_trouble(c, &e);
+    }
+    if (entry && !entry->is_told) {
+        say_whole(c, entry);
+        c->has_new = true;
+    }
+    if (rc == 0 && c->has_new && c->keep->keep > 0) {
+        keep_last(c);
+    }
+    w = begin(&b, "finished");
+    say(&w);
+}
+
 /* --- the loop --- */
 
 static void avoid(struct ckpt_watch *c, const char *name)
@@ -341,6 +391,8 @@ static void take_line(struct ckpt_watch *c, const char *line)
 
     if (strcmp(line, "choose") == 0) {
         choose(c);
+    } else if (strcmp(line, "finish") == 0) {
+        finish(c);
     } else if (strcmp(line, "avoid") == 0) {
         c->avoided[0] = '\0';
     } else if (str_starts(line, one)) {

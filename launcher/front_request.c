@@ -121,7 +121,7 @@ static bool is_repeated(const struct front *f, int sig)
             (f->phase == FRONT_RUNNING && f->n_signals));
 }
 
-/* The run is over but for its last checkpoint, on the way to the disk or to a store. */
+/* The run is over but for its last checkpoint, on the way to the disk or further. */
 static void end_storing(struct front *f, int sig)
 {
     bool is_storing = front_is_storing(f);
@@ -132,7 +132,7 @@ static void end_storing(struct front *f, int sig)
     }
     f->skips_store = true;
     screen_note(f->screen, "%s: not waiting for the %s", child_signal_name(sig),
-                is_storing ? "store" : "disk");
+                is_storing ? "last checkpoint" : "disk");
     front_send_request(f, "preempt", true);
 }
 

@@ -82,6 +82,73 @@ test_no_room() {
     is "$status" 0 'and the run goes on'
 }
 
+# ends NAME OPTION...: a worker that saves into NAME up to step 20, and ends then.
+ends() {
+    local name=$1
+    shift
+    spawn "$name" "$MUSTER" run --allow-run-as-root --name "$name" --nproc-per-node 1 \
+        --set checkpoint.watch="$TRASH/$name" "$@" -- python3 "$MUSTER_SRCDIR/tests/py/saver.py" "$name" 20 99 --kind trainer
+    run_pid=$spawned
+}
+resume_path() { json resume_path <"muster-runs/$1/latest/status.json"; }
+
+# Nobody has looked at it twice by then.
+test_last_save() {
+    ends over --set checkpoint.prune.keep=2 --set checkpoint.copy.to="$TRASH/second" --set checkpoint.copy.every=1h
+    wait_exit 60 $run_pid
+    is "$status" 0 'a program saves and ends' || diag "$(cat over.err)"
+    is "$(resume_path over)" "$TRASH/over/checkpoint-20" 'what it has saved last is the checkpoint of the run' ||
+        diag "$(cat muster-runs/over/latest/events.jsonl)"
+    is "$(names over)" '15 20' 'older ones go by the rule'
+    is "$(names second)" 20 'and it is copied before the run ends'
+    run "$MUSTER" ckpt verify second
+    is "$status" 0 'whole'
+    ends lame --set checkpoint.copy.to=/dev/null/copy --set checkpoint.copy.every=1h
+    wait_exit 60 $run_pid
+    is "$status" 0 'where that cannot be it ends all the same'
+    told lame checkpoint_trouble 'checkpoint-20 was not copied to /dev/null/copy' 'and says so'
+    like "$(cat lame.err)" 'was not copied to /dev/null/copy' 'to people, too'
+}
+
+# What the program was about to write when it ended is no checkpoint, and stays.
+test_last_unfinished() {
+    mkdir half
+    spawn half "$MUSTER" run --allow-run-as-root --name half --nproc-per-node 1 --max-restarts 0 --set checkpoint.watch="$TRASH/half" -- \
+        sh -c 'python3 "$0" half 20 99 --kind trainer; mkdir half/checkpoint-25; exit 3' "$MUSTER_SRCDIR/tests/py/saver.py"
+    wait_exit 60 $spawned
+    is "$status" 3 'a run fails'
+    is "$(resume_path half)" "$TRASH/half/checkpoint-20" 'the last one that is whole is its checkpoint'
+    ok 'and what is not is left alone' test -d half/checkpoint-25
+}
+
+watcher() { pgrep -f "ckpt-watch .*$TRASH/$1\$"; }
+
+# Its directory hangs, as a file server that is gone.
+test_last_hung() {
+    local pid
+    begin hung --set heartbeat.timeout=3s --max-restarts 0 --
+    told hung checkpoint_saved checkpoint-30 'a checkpoint is there'
+    pid=$(watcher hung)
+    kill -STOP "$pid"
+    touch hung.go
+    wait_exit 60 $run_pid
+    isnt "$status" 0 'a run ends while nobody answers'
+    told hung checkpoint_trouble 'hung: the directory does not answer' 'and says so'
+    ok 'nobody is left' wait_for 20 gone "$pid"
+    begin slow --set heartbeat.timeout=60s --max-restarts 0 --
+    told slow checkpoint_saved checkpoint-30 'a checkpoint is there'
+    pid=$(watcher slow)
+    kill -STOP "$pid"
+    touch slow.go
+    ok 'one that takes long is told' wait_for 20 grep -q 'the run ends once what was saved last in .*/slow has been read' slow.err
+    is "$(json storing <muster-runs/slow/latest/status.json)" "$TRASH/slow" 'and in the status'
+    kill -INT $run_pid
+    wait_exit 20 $run_pid
+    isnt "$status" 130 'Ctrl-C ends that, and not the run, which has failed'
+    told slow checkpoint_trouble 'what was saved last has not been read: the run ends without' 'which is told'
+    ok 'nobody is left' wait_for 20 gone "$pid"
+}
+
 # Stopped and gone on with: the run has its checkpoint then, too.
 test_suspend() {
     begin slept --

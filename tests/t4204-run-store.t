@@ -201,6 +201,36 @@ test_end() {
     is "$(pushes)" '' 'nobody is left'
 }
 
+# A program that saves by itself, and ends as soon as it has: that one, too.
+test_watched() {
+    spawn watched "$MUSTER" run $root --run-dir watched --nproc-per-node 1 --set checkpoint.store=s3://bucket/watched \
+        --set checkpoint.watch="$TRASH/own" -- python3 "$MUSTER_SRCDIR/tests/py/saver.py" own 20 99 --kind trainer
+    wait_exit 60 "$spawned"
+    is "$status" 0 'a program saves and ends' || diag "$(tail -n 30 watched.err)"
+    dir=watched
+    matches "$(field stored_path)" '^s3://bucket/watched/checkpoint-20-' 'its last one is in the store' || diag "$(cat watched/events.jsonl)"
+    run "$MUSTER" ckpt verify "$(field stored_path)"
+    is "$status" 0 'whole' || show
+}
+
+# A copy that does not come to its end is waited for as the store is.
+test_copy_stalled() {
+    dir=copied
+    rules '{"stall": {"match": "^PUT .*copied", "times": 100}}'
+    spawn copied "$MUSTER" run $root --run-dir copied --nproc-per-node 1 --set checkpoint.copy.to=s3://bucket/copied \
+        --set checkpoint.copy.every=1h --set checkpoint.watch="$TRASH/own2" -- \
+        python3 "$MUSTER_SRCDIR/tests/py/saver.py" own2 20 99 --kind trainer
+    ok 'the last copy is waited for' wait_for 20 grep -q 'the run ends once .*checkpoint-20 is in s3://bucket/copied' copied.err ||
+        diag "$(cat copied.err)"
+    is "$(field storing)" "$TRASH/own2/checkpoint-20" 'as the status says'
+    kill -INT "$spawned"
+    wait_exit 20 "$spawned"
+    is "$status" 0 'Ctrl-C ends it'
+    matches "$(cat copied.err)" 'checkpoint-20 is not in s3://bucket/copied: the run ends without it' 'and says so'
+    is "$(pgrep -f "ckpt push .*$TRASH/own2" || :)" '' 'nobody is left'
+    rules '{}'
+}
+
 # What a run had in memory alone when it failed is its last checkpoint, and gets there.
 test_failed() {
     rm -rf ck
