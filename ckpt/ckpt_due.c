@@ -50,6 +50,20 @@ static int number(const char *name, double *ret, struct error *e)
                             "number, as muster sets it", name, s);
 }
 
+static int by_steps(struct muster_ckpt *ck, struct error *e)
+{
+    static const char name[] = "MUSTER_CHECKPOINT_EVERY_STEPS";
+    const char *s = getenv(name);
+    uint64_t n = 0;
+
+    if (s && (str_to_u64(s, &n) < 0 || n > INT64_MAX)) {
+        return error_text(e, EINVAL, "environment %s is '%.40s': expected a number of "
+                          "steps, as muster sets it", name, s);
+    }
+    ck->options.every_steps = (int64_t)n;
+    return 0;
+}
+
 int ckpt_due_open(struct muster_ckpt *ck, struct error *e)
 {
     const char *every = getenv("MUSTER_CHECKPOINT_EVERY");
@@ -58,9 +72,12 @@ int ckpt_due_open(struct muster_ckpt *ck, struct error *e)
     int rc;
 
     a->opened_ns = (int64_t)clock_mono_ns();
-    if (!ck->m || !every || ck->options.every_steps > 0 ||
-        ck->options.every_seconds > 0) {
+    if (!ck->m || ck->options.every_steps > 0 || ck->options.every_seconds > 0) {
         return 0;
+    }
+    rc = by_steps(ck, e);
+    if (rc < 0 || !every) {
+        return rc;
     }
     a->is_on = strcmp(every, "auto") == 0;
     if (!a->is_on) {

@@ -256,6 +256,38 @@ static void test_job_says(void)
     muster_ckpt_close(ck);
 }
 
+static void test_job_says_steps(void)
+{
+    struct muster m = {.world = 1};
+    struct muster_ckpt_options o = {.size = sizeof(o), .every_seconds = 1e6};
+    struct muster_ckpt *ck;
+
+    setenv("MUSTER_CHECKPOINT_EVERY_STEPS", "5", 1);
+    ck = open_one(&m, NULL, NULL);
+    pass(1e5);
+    is_int(muster_ckpt_due(ck, 9), 0, "not between the steps that the job says");
+    is_int(muster_ckpt_due(ck, 10), MUSTER_CKPT_BY_STEPS, "but after each so many");
+    muster_ckpt_close(ck);
+    run_says("90", "0", "0");
+    ck = open_one(&m, NULL, NULL);
+    pass(91);
+    is_int(muster_ckpt_due(ck, 10), MUSTER_CKPT_BY_STEPS | MUSTER_CKPT_BY_SECONDS,
+           "a job may say both");
+    muster_ckpt_close(ck);
+    ck = open_one(&m, NULL, &o);
+    is_int(muster_ckpt_due(ck, 10), 0, "what the program says counts more");
+    muster_ckpt_close(ck);
+    ck = open_one(NULL, NULL, NULL);
+    is_int(muster_ckpt_due(ck, 10), 0, "without a run nobody says");
+    muster_ckpt_close(ck);
+    setenv("MUSTER_CHECKPOINT_EVERY_STEPS", "5x", 1);
+    is_int(try_open(&m, NULL, NULL, &ck), -EINVAL, "a number that is none");
+    like(muster_ckpt_error_text(ck), "MUSTER_CHECKPOINT_EVERY_STEPS is '5x'", "is named");
+    muster_ckpt_close(ck);
+    unsetenv("MUSTER_CHECKPOINT_EVERY_STEPS");
+    unsetenv("MUSTER_CHECKPOINT_EVERY");
+}
+
 static void test_nonsense(void)
 {
     static const char *const cases[][3] = {
@@ -327,6 +359,7 @@ int main(void)
     test_told();
     test_heard();
     test_job_says();
+    test_job_says_steps();
     test_nonsense();
     test_requests();
     fs_remove_tree(root, &e);

@@ -113,7 +113,8 @@ static bool ran_seconds(const struct contract_facts *f, struct buf *b)
 
 static bool save_every(const struct contract_facts *f, struct buf *b)
 {
-    if (f->save_every_ms == JOB_OFF) {
+    if (f->save_every_ms == JOB_OFF ||
+        (f->save_every_ms == JOB_AUTO && f->save_every_steps)) {
         return false;
     }
     if (f->save_every_ms == JOB_AUTO) {
@@ -121,6 +122,11 @@ static bool save_every(const struct contract_facts *f, struct buf *b)
     }
     buf_printf(b, "%g", (double)f->save_every_ms / 1e3);
     return true;
+}
+
+static bool save_every_steps(const struct contract_facts *f, struct buf *b)
+{
+    return f->save_every_steps && put_u(b, f->save_every_steps);
 }
 
 static bool async_errors(const struct contract_facts *f, struct buf *b)
@@ -265,6 +271,7 @@ static const struct contract_entry entries[] = {
     {"MUSTER_FAILURE_COUNT", QUIET, n_failures},
     {"MUSTER_RAN_SECONDS", QUIET, ran_seconds},
     {"MUSTER_CHECKPOINT_EVERY", QUIET, save_every},
+    {"MUSTER_CHECKPOINT_EVERY_STEPS", QUIET, save_every_steps},
     {"MUSTER_RANK", QUIET, rank},
     {"MUSTER_WORLD_SIZE", QUIET, world},
     {"MUSTER_LOCAL_RANK", QUIET, local_rank},

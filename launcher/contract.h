@@ -34,6 +34,7 @@ struct contract_facts {
     uint32_t n_failures;     /* those restarts, and nodes that were lost */
     uint64_t ran_ms;         /* the run, its earlier starts included */
     uint64_t save_every_ms;  /* JOB_AUTO, JOB_OFF: by the library */
+    uint32_t save_every_steps; /* in the place of JOB_AUTO; 0: not by them */
 
     /* the place of the worker */
     uint32_t rank, world;

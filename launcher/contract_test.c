@@ -337,9 +337,13 @@ static void test_save_every(void)
 {
     static const struct {
         uint64_t ms;
-        const char *want;
+        uint32_t steps;
+        const char *want, *want_steps;
     } cases[] = {
-        {JOB_OFF, NULL}, {JOB_AUTO, "auto"}, {1, "0.001"}, {90000, "90"},
+        {JOB_OFF, 0, NULL, NULL},        {JOB_AUTO, 0, "auto", NULL},
+        {1, 0, "0.001", NULL},           {90000, 0, "90", NULL},
+        {JOB_AUTO, 500, NULL, "500"},    {JOB_OFF, 1, NULL, "1"},
+        {90000, 1000000000, "90", "1000000000"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
@@ -347,9 +351,13 @@ static void test_save_every(void)
         _strlist_ struct strlist env = {0};
 
         f.save_every_ms = cases[i].ms;
+        f.save_every_steps = cases[i].steps;
         make(NULL, NULL, &f, &env, NULL);
         is_str(strlist_getenv(&env, "MUSTER_CHECKPOINT_EVERY"), cases[i].want,
-               "%llu ms", (unsigned long long)cases[i].ms);
+               "%llu ms and %u steps: time", (unsigned long long)cases[i].ms,
+               cases[i].steps);
+        is_str(strlist_getenv(&env, "MUSTER_CHECKPOINT_EVERY_STEPS"), cases[i].want_steps,
+               "and steps");
     }
 }
 

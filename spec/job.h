@@ -112,7 +112,8 @@ enum job_alarm {
 };
 
 struct job_checkpoint {
-    uint64_t every_ms; /* JOB_AUTO, JOB_OFF */
+    uint64_t every_ms; /* JOB_AUTO, which counts as JOB_OFF beside every_steps; JOB_OFF */
+    uint32_t every_steps; /* 0: not by them */
     uint32_t keep, keep_every;  /* keep_every: 0: none for their step */
     char *keep_best;            /* a metric, or NULL */
     enum job_goal keep_goal;

@@ -225,6 +225,9 @@ static const struct field checkpoint_fields[] = {
      .def = "auto", .help = "time between checkpoints of programs that save by the "
      "library and leave it open; auto: by what a save costs and how often the run "
      "was interrupted"},
+    {"everySteps", FIELD_COUNT, AT(checkpoint.every_steps), .max = 1000000000,
+     .def = "0", .help = "steps between them, in the place of auto, or beside a time; 0: "
+     "not by steps"},
     {"keep", FIELD_COUNT, AT(checkpoint.keep), .min = 1, .max = 1000000,
      .def = "3", .help = "checkpoints that are kept, of those that workers save by "
      "the library"},

@@ -226,6 +226,7 @@ static void test_no_notes(void)
         "checkpoint: {partnerEncrypt: true}",
         "checkpoint: {partnerEvery: auto, diskEvery: 30m}",
         "checkpoint: {partnerEvery: 0s, diskEvery: 0s}",
+        "checkpoint: {every: 10m, everySteps: 1000}",
         "checkpoint: {keepEvery: 0, keepBest: off, keepGoal: minimize}",
         "checkpoint: {alarm: {after: off, then: tell}}",
         "checkpoint: {prune: {keep: 0, every: 0, best: off, goal: minimize}}",

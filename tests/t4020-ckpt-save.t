@@ -32,6 +32,18 @@ run_ranks() { # run_ranks WORKERS WHAT STEP [OPTION...]
         "$MODULE_PYTHON" "$PY/ckpt_ranks.py" "$2" "$TRASH/ranks.d" "$3"
 }
 
+# A program leaves it to the job when to save, which says it in steps.
+test_due_by_steps() {
+    need_module numpy
+    rm -rf run
+    run timeout 100 "$MUSTER" run $root --run-dir run --nproc-per-node 1 --set checkpoint.everySteps=4 -- "$MODULE_PYTHON" -c '
+from muster import ckpt
+with ckpt.Checkpoints("due.d") as c:
+    print("due at", [s for s in range(1, 14) if c.due(s)])'
+    is "$status" 0 'a program that leaves it to the job when to save' || show
+    like "$(cat out)" 'due at [4, 8, 12]' 'does so each so many steps' || show
+}
+
 test_alone() {
     need_torch
     run timeout 200 "$TORCH_PYTHON" "$PY/ckpt_state.py" alone.d
