@@ -147,11 +147,11 @@ test_one_fails() {
         "$MODULE_PYTHON" "$PY/ckpt_one_fails.py" "$TRASH/fails.d"
     is "$status" 0 'two workers, of which one fails' || show
     is "$(grep -o 'rank 0 .*: 125 CheckpointError: .*rank 1: it cannot save' out | cut -d : -f 1 | tr '\n' ';')" \
-        'rank 0 a file of its own;rank 0 a state;rank 0 a step;rank 0 a number;rank 0 metrics;rank 0 lazily;' 'of each save the other one hears' || show
+        'rank 0 a file of its own;rank 0 a state;rank 0 a moment;rank 0 a step;rank 0 a number;rank 0 metrics;rank 0 lazily;' 'of each save the other one hears' || show
     is "$(grep -o 'rank 0 .*: 61 CheckpointError: .*rank 1: the checkpoint is not what it wants' out | cut -d : -f 1 | tr '\n' ';')" \
         'rank 0 made anew;rank 0 what is loaded;rank 0 into;rank 0 where to;' 'and of each load' || show
     is "$(grep -o 'rank 1 .*: [0-9A-Z][0-9A-Za-z]* [A-Z][A-Za-z]*:' out | sed 's/^rank 1 //; s/:$//' | tr '\n' ';')" \
-        'a file of its own: None TypeError;a state: None RuntimeError;a step: None TypeError;a number: 22 CheckpointError;metrics: None TypeError;lazily: None TypeError;made anew: None RuntimeError;what is loaded: None TypeError;into: None RuntimeError;where to: None ValueError;' \
+        'a file of its own: None TypeError;a state: None RuntimeError;a moment: None KeyboardInterrupt;a step: None TypeError;a number: 22 CheckpointError;metrics: None TypeError;lazily: None TypeError;made anew: None RuntimeError;what is loaded: None TypeError;into: None RuntimeError;where to: None ValueError;' \
         'and who fails has its own error' || show
     is "$(grep -c 'at last: right' out)" 2 'both go on' || show
     is "$(ls fails.d | sed 's/-[0-9a-f]*$//')" step-000000000002 'and nothing is left of what was refused'

@@ -321,8 +321,24 @@ def bytes_of(name: str, value: Any) -> Tuple[str, List[int], bytes]:
 def clone(value: Any) -> Any:
     """Memory of its own, of the same shape and type, on the CPU."""
     if library_of(value) == "torch":
-        return sys.modules["torch"].empty(value.shape, dtype=value.dtype)
+        return sys.modules["torch"].empty(value.shape, dtype=value.dtype, device="cpu")
     return sys.modules["numpy"].empty(value.shape, dtype=value.dtype.newbyteorder("="))
+
+
+def is_moved(value: Any, address: int) -> bool:
+    """Whether its memory is not there any more, as after a resize of its storage."""
+    return library_of(value) == "torch" and bool(value.data_ptr() != address)
+
+
+def was_written(tensors: Sequence[Any]) -> None:
+    """So that what autograd has kept of them is not taken for what is there now."""
+    torch = sys.modules.get("torch")
+    graph: Any = getattr(getattr(torch, "autograd", None), "graph", None)
+    if not hasattr(graph, "increment_version"):
+        return
+    for tensor in tensors:
+        if library_of(tensor) == "torch" and not tensor.is_inference():
+            graph.increment_version(tensor)
 
 
 def is_same(a: Any, b: Any) -> bool:
@@ -354,14 +370,14 @@ def of_bytes(name: str, mapped: Any, dtype: str, shape: Sequence[int], library: 
 
 
 def empty(name: str, dtype: str, shape: Sequence[int], library: str) -> Any:
-    """A new one of a type by its name in files."""
+    """A new one of a type by its name in files, on the CPU, whatever the program's default is."""
     if library == "torch":
         kind = torch_dtype(name, dtype)
         import torch
 
         if dtype == "F4":
             shape = (*shape[:-1], shape[-1] // 2)
-        return torch.empty(tuple(shape), dtype=kind)
+        return torch.empty(tuple(shape), dtype=kind, device="cpu")
     import numpy
 
     return numpy.empty(tuple(shape), dtype=_numpy_dtype(name, dtype))

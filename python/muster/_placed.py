@@ -139,11 +139,18 @@ def _counts(name: str, what: str, values: Sequence[Any]) -> List[int]:
     return counts
 
 
+def _all_of_nothing(local: Any, shape: Sequence[int]) -> Part:
+    """Of a tensor without elements each rank has all: if none had, it would not be there."""
+    return Part(local.reshape(tuple(shape)), [0] * len(shape))
+
+
 def _of_piece(name: str, value: Piece) -> Tuple[List[int], List[Part]]:
     shape = _counts(name, "shape", value.shape)
     if value.flat is not None:
         if value.at is not None:
             raise ValueError(f"'{name}': a piece with both `at` and `flat`: expected one of them")
+        if 0 in shape and 0 in shape_of(name, value.local):
+            return shape, [_all_of_nothing(value.local, shape)]
         return shape, [Part(value.local, [], _counts(name, "flat", [value.flat])[0])]
     at = _counts(name, "at", value.at) if value.at is not None else [0] * len(shape)
     n = len(shape_of(name, value.local))
@@ -157,14 +164,28 @@ def parts_of(name: str, value: Any) -> Tuple[List[int], List[Part]]:
     how = _how_placed(value.__class__)
     if not how:
         shape = list(shape_of(name, value))
-        return shape, [Part(value, [0] * len(shape))]
+        return shape, [Part(_arrived(value), [0] * len(shape))]
     if how == "Piece":
         return _of_piece(name, value)
     if how == "Parts":
         return value.shape, value.parts
     if how == "DTensor":
-        return list(value.shape), _of_dtensor(name, value)
-    return list(value.size()), [Part(s.tensor, list(s.metadata.shard_offsets)) for s in value.local_shards()]
+        return list(shape_of(name, value)), _of_dtensor(name, value)
+    size, shards = list(value.size()), value.local_shards()
+    if 0 in size and shards:
+        return size, [_all_of_nothing(shards[0].tensor, size)]
+    return size, [Part(s.tensor, list(s.metadata.shard_offsets)) for s in shards]
+
+
+def _arrived(local: Any) -> Any:
+    """What a collective brings by itself (redistribute(async_op=True)), once it is there."""
+    wait = getattr(local, "wait", None)
+    return local if wait is None else wait()
+
+
+def _elements(at: Sequence[int], pairs: Sequence[int], shape: Sequence[int]) -> List[int]:
+    """A corner in elements, of which those of 4 bits are counted in pairs."""
+    return [n * (s // p) if p else n for n, p, s in zip(at, pairs, shape)]
 
 
 def _of_dtensor(name: str, value: Any) -> List[Part]:
@@ -181,7 +202,9 @@ def _of_dtensor(name: str, value: Any) -> List[Part]:
         dims = runs_of(value.shape, tuple(mesh.shape), mine, value.placements)
     except TypeError as error:
         raise TypeError(f"'{name}': {error}") from None
-    local = value.detach().to_local()
+    local = _arrived(value.detach().to_local())
+    if 0 in value.shape and local.numel() == 0:
+        return [_all_of_nothing(local, value.shape)]
     lengths = [sum(last - first for first, last in runs) for runs in dims]
     if 0 in lengths and local.numel() == 0:
         return []
@@ -195,5 +218,5 @@ def _of_dtensor(name: str, value: Any) -> List[Part]:
         part = local
         for dim, (begin, n) in enumerate(zip(box.inside, box.len)):
             part = part.narrow(dim, begin, n)
-        parts.append(Part(part, box.at))
+        parts.append(Part(part, _elements(box.at, value.shape, shape_of(name, value))))
     return parts

@@ -19,7 +19,7 @@ def tell(what, call):
     try:
         call()
         print(f"rank {muster.rank()} {what}: nothing", flush=True)
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
         print(f"rank {muster.rank()} {what}: {getattr(error, 'errno', None)} {type(error).__name__}: {error}", flush=True)
 
 
@@ -30,6 +30,11 @@ def fails(*_):
 class Odd(dict):
     def items(self):
         fails()
+
+
+class Interrupted(dict):
+    def items(self):
+        raise KeyboardInterrupt("Ctrl-C")
 
 
 def without_memory(call):
@@ -46,6 +51,7 @@ state = {"a": np.arange(9.0), "k": 3}
 with open(os.devnull) as file, ckpt.Checkpoints(sys.argv[1]) as c:
     tell("a file of its own", lambda: c.save(1, state, per_rank={"h": file if is_last else 1}))
     tell("a state", lambda: c.save(1, {**state, "o": Odd() if is_last else {}}))
+    tell("a moment", lambda: c.save(1, {**state, "o": Interrupted() if is_last else {}}))
     tell("a step", lambda: c.save("1" if is_last else 1, state))
     tell("a number", lambda: c.save(-1 if is_last else 1, state))
     tell("metrics", lambda: c.save(1, state, metrics={"loss": "low" if is_last else 0.5}))

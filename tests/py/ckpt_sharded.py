@@ -219,6 +219,8 @@ def load(root):
         other = meshes()
         d.load(into=other, strict=True)
         facts["group"] = digests(other) == digests(r.meshes)
+        anew = d.load().state  # no rank had a part of what has no elements
+        facts["whole, made anew"] = digests(anew) == digests(r.meshes) and anew["none"].shape == (0, 2)
     with ckpt.Checkpoints(f"{root}.by{world}") as e:  # no group is given
         e.save(1, {"x": torch.ones(3)}, wait=True)
         facts["all of torch.distributed save together"] = len(os.listdir(f"{root}.by{world}")) == 1

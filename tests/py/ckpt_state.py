@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import sys
+import time
 import warnings
 import weakref
 
@@ -167,6 +168,85 @@ with ckpt.Checkpoints(root + ".lazy", keep=1) as c:
     others = [torch.full((4 << 20,), 9.0) for _ in range(4)]
     c.fence()
     ok(bool((c.load(1).state["w"] == 7).all()), "memory that a lazy save reads stays, whatever its tensor has then")
+
+class Told(logging.Handler):
+    """What the logger has said."""
+
+    def __init__(self):
+        super().__init__()
+        self.texts = []
+
+    def emit(self, record):
+        self.texts.append(record.getMessage())
+
+
+said = Told()
+logging.getLogger("muster").addHandler(said)
+
+
+def freed(tensor):
+    """As FSDP does it with what it had gathered."""
+    storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
+    storage.resize_(0)
+
+
+with ckpt.Checkpoints(root + ".freed") as c:
+    for step, what, end in (
+        (1, "raised by fence()", lambda: raises(ckpt.CheckpointError, c.fence, text) and not said.texts),
+        (2, "told by the next save()", lambda: c.save(20, {"x": torch.ones(3)}) and text in said.texts[0]),
+        (30, "by load()", lambda: c.load() and text in said.texts[0]),
+        (40, "by latest()", lambda: c.latest() and text in said.texts[0]),
+        (50, "and by close()", lambda: c.close() is None and text in said.texts[0]),
+    ):
+        tensors = {str(i): torch.full((1000,), float(i)) for i in range(20)}
+        c.save(step, tensors, lazy=True)
+        freed(tensors["7"])
+        said.texts.clear()
+        text = f"step {step}: the memory of '7' was freed"
+        ok(end() and len(said.texts) < 2, f"memory that is freed before the fence: {what}")
+
+with ckpt.Checkpoints(root + ".lost") as c:
+    for step, what, end in (
+        (10, "the next save()", lambda: c.save(11, {"w": torch.ones(3)})),
+        (20, "load()", lambda: c.load() or True),
+        (30, "close()", lambda: c.close() or True),
+    ):
+        c.save(step, {"w": torch.ones(1000)}, lazy=True)
+        begun = lambda: [n for n in os.listdir(root + ".lost") if n.startswith(f"step-{step:012}")]
+        while not begun():  # the thread that copies makes it
+            time.sleep(0.01)
+        shutil.rmtree(os.path.join(root + ".lost", begun()[0]), ignore_errors=True)
+        said.texts.clear()
+        ok(end() and any(f"the lazy save of step {step} has failed" in t for t in said.texts), f"one that fails at {what} is told")
+
+if hasattr(torch, "set_default_device"):
+    with ckpt.Checkpoints(root + ".device") as c:
+        c.save(1, {"w": torch.ones(3), "n": 2}, per_rank={"g": torch.arange(3)})
+        torch.set_default_device("meta")
+        got = c.load()
+        torch.set_default_device("cpu")
+        ok(same(got.state["w"], torch.ones(3)) and same(got.per_rank["g"], torch.arange(3)), "what is made anew is on the CPU")
+
+if hasattr(torch.autograd.graph, "increment_version"):
+    with ckpt.Checkpoints(root + ".version") as c:
+        w, x = torch.ones(3), torch.ones(3, requires_grad=True)
+        c.save(1, {"w": w})
+        loss = (w * x).sum()
+        c.load(into={"w": w})
+        ok(raises(RuntimeError, loss.backward, "modified by an inplace operation"), "what is loaded into, autograd knows of")
+    with torch.inference_mode():
+        into = torch.zeros(3)
+        with ckpt.Checkpoints(root + ".version") as c:
+            ok(same(c.load(into={"w": into}).state["w"], torch.ones(3)), "what it knows nothing of can be loaded into, too")
+
+with ckpt.Checkpoints(root + ".steps") as c:
+    ok(raises(ValueError, lambda: c.wait(-1), "save -1: expected"), "there is no save of a negative number")
+    ok(raises(TypeError, lambda: c.save(1, {}, metrics=[1]), "metrics: expected names"), "metrics have names")
+    ok(raises(TypeError, lambda: c.save(1, {}, metrics={"a": 10**400}), "metrics, 'a': expected a number"), "and are no larger than a float")
+    piece = ckpt.Piece(torch.empty(0), (0, 3), flat=0)
+    c.save(5, {"nothing": piece})
+    ok(c.load(5).state["nothing"].shape == (0, 3), "a range of a tensor without elements is all of it")
+    shutil.rmtree(root + ".steps")
 
 with ckpt.Checkpoints(root + ".steps") as c:
     steps = (10**12, 10**17, 10**18, 2**63 - 2)

@@ -16,7 +16,7 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Seq
 
 from .. import _arrays, _collector, _libckpt as lib, _placed, _tree
 from ._group import Group
-from ._handle import EBUSY, EILSEQ, EINVAL, ENODATA, ENOENT, NO_DAMAGE, Box, CheckpointError, Handle, KeysError, NotFound, Registered, as_text
+from ._handle import EBUSY, EFAULT, EILSEQ, EINVAL, ENODATA, ENOENT, NO_DAMAGE, Box, CheckpointError, Handle, KeysError, NotFound, Registered, as_text
 
 TREE = "python.tree"
 OWN_TREE = "python.tree.rank"
@@ -150,6 +150,7 @@ class Checkpoints:
         best = None if keep_best is None else as_text(keep_best)
         options = lib.Options(ctypes.sizeof(lib.Options), every_steps, every_seconds, keep, 0, keep_every, best)
         self._handle = Handle(path, options, group)
+        self._lazy: Optional[Tuple[int, int]] = None  # its number and step, until its fence
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -160,6 +161,13 @@ class Checkpoints:
         self.close()
 
     def close(self) -> None:
+        """Of a lazy save without its fence() what it has failed of here is told by the
+        logger "muster"."""
+        with contextlib.suppress(ValueError):  # it is closed
+            with self._handle.alone(), self._telling():
+                if self._lazy is not None and self._handle.is_alone():
+                    with contextlib.suppress(CheckpointError):  # which is told below
+                        self._handle.call("fence")
         self._handle.close()
 
     def due(self, step: int) -> Due:
@@ -183,7 +191,7 @@ class Checkpoints:
         """The newest step below one, or None. What does not open is passed over, without
         a word; CheckpointError with EILSEQ: there are only damaged ones."""
         below = _whole(below, what="below")
-        with self._handle.alone():
+        with self._handle.alone(), self._telling():
             return self._latest(below)
 
     def _latest(self, below: int) -> Optional[int]:
@@ -236,8 +244,8 @@ class Checkpoints:
         with an agent; without one it is anyway. Returns the number of the save.
 
         `lazy`: returns before tensors on the CPU and on CUDA devices are copied, which a
-        thread does until the fence(). They may be read until then, and not be changed;
-        those on other devices, and numbers and text, are as they were at save().
+        thread does until the fence(). They may be read until then, and not be changed, nor
+        freed or resized, as FSDP does with what it has gathered (reshard()); those on other devices, and numbers and text, are as they were at save().
 
         `metrics`: numbers, the same on all ranks, by which the best checkpoint is kept:
         {"loss": 0.3} is `metrics.loss` to keep_best, checkpoint.keepBest and muster ckpt
@@ -247,7 +255,7 @@ class Checkpoints:
         disk, none saves, and the result is None; unless the run is being stopped. Without it
         such a save waits for 60 s; then it is CheckpointError with EBUSY, no checkpoint was made,
         and the program may go on, and save later."""
-        with self._handle.alone():
+        with self._handle.alone(), self._telling():
             with self._or_refused("save"), _collector.paused():
                 tree, tensors = _tree.flatten(state, _arrays.library_of)
             try:
@@ -260,15 +268,21 @@ class Checkpoints:
     def fence(self) -> None:
         """Until what a lazy save is of may be changed, as by optimizer.step(). All
         ranks together, after such a save; else it does nothing. Raises what the save
-        failed of. The next save(), load() and latest() begin with it."""
+        failed of, and CheckpointError with EFAULT where memory of it was freed. The next
+        save(), load() and latest() begin with it, and so does close() for one rank alone:
+        what it failed of is told by the logger "muster" then."""
         with self._handle.alone():
+            lazy, self._lazy = self._lazy, None
+            moved = None if lazy is None else self._handle.moved()
             self._handle.call("fence")
             self._handle.clear()
+            if lazy is not None and moved is not None:
+                raise _freed(moved, lazy[1])
 
     def is_durable(self, save: int = 0, *, level: str = "disk") -> bool:
         """Whether that save (0: the newest) is on the disk, or has come to another level,
         see wait(); raises what it failed of, and where it is none of the last 64."""
-        return self._handle.call("test", _whole(save, what="save"), _level(level)) > 0
+        return self._handle.call("test", _save_number(save), _level(level)) > 0
 
     def wait(self, save: int = 0, timeout: Optional[float] = None, *, level: str = "disk") -> None:
         """Until that save (0: the newest, and at once where there was none) is on the disk;
@@ -277,7 +291,7 @@ class Checkpoints:
         disk; "disk"; "remote", the disk, being in the object store of the run
         (checkpoint.store). CheckpointError with ENOTSUP: there is no such level here;
         with ESTALE: a later save was taken to the store instead."""
-        save = _whole(save, what="save")
+        save = _save_number(save)
         ms = -1 if timeout is None else _milliseconds(timeout)
         with self._handle.alone():
             self._handle.call("wait", save, _level(level), ms)
@@ -301,7 +315,7 @@ class Checkpoints:
         passed over may have filled them, CheckpointError with ENODATA. None: KeysError
         for the first, and others are made anew. The result tells of both.
         """
-        with self._handle.alone():
+        with self._handle.alone(), self._telling():
             with self._or_refused("load"), _collector.paused():
                 step = None if step is None else _whole(step, ", or None for the newest")
                 template = None if into is None else _template_of(into)
@@ -400,7 +414,7 @@ class Checkpoints:
         of the other ranks, too: they would wait for this one there."""
         try:
             yield
-        except Exception:
+        except BaseException:  # KeyboardInterrupt, too: who goes on is in step with the others then
             with self._handle.alone():
                 self._handle.refuse(name)
             raise
@@ -452,11 +466,32 @@ class Checkpoints:
     # --- the rest is for these ---
 
     @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        """A call that begins with the fence of a lazy save, which is not what it is about."""
+        lazy = self._lazy
+        moved = None if lazy is None else self._handle.moved()
+        try:
+            yield
+        finally:
+            if lazy is not None:
+                self._lazy = None if self._lazy == lazy else self._lazy
+                self._tell(*lazy, moved)
+
+    def _tell(self, number: int, step: int, moved: Optional[str]) -> None:
+        try:
+            self._handle.call("test", number, lib.LEVELS["disk"])
+        except CheckpointError as error:
+            _log.warning("muster: the lazy save of step %d has failed: %s", step, error.strerror)
+            return
+        if moved is not None:
+            _log.warning("muster: %s", _freed(moved, step).strerror)
+
+    @contextlib.contextmanager
     def _or_refused(self, name: str) -> Iterator[None]:
         """or_refused() for who is alone() already."""
         try:
             yield
-        except Exception:
+        except BaseException:
             self._handle.refuse(name)
             raise
 
@@ -479,6 +514,7 @@ class Checkpoints:
                 description = self._register(description, tensors, per_rank, metrics or {})
             number = self._save(step, description, flags)
             is_read = lazy and not wait
+            self._lazy = (number, step) if is_read else None
             return number
         finally:
             if not is_read:  # behind our back, until the fence
@@ -494,7 +530,7 @@ class Checkpoints:
         self._handle.blob(TREE, json.dumps(description).encode(), lib.REPLICATED)
         self._handle.blob(OWN_TREE, json.dumps(own).encode(), lib.PER_RANK)
         if metrics:  # JSON has no numbers that are not finite: they are the best of nothing
-            finite = {name: float(v) for name, v in metrics.items() if _is_finite(name, v)}
+            finite = {name: float(v) for name, v in _named(metrics) if _is_finite(name, v)}
             self._handle.blob(METRICS, json.dumps(finite).encode(), lib.JSON)
         return description
 
@@ -526,7 +562,7 @@ class Checkpoints:
             described = self._describe(step)
         except CheckpointError as error:
             raise self._refuse(step, _as_damage(error)) from None
-        except Exception:  # it lacks memory, say
+        except BaseException:  # it lacks memory, say
             self._handle.refuse("load")
             raise
         self._load_tensors(step, {}, {})  # nothing: whether the others could, too
@@ -631,7 +667,7 @@ class Checkpoints:
             return self._describe(step), self._read_own(step)
         except CheckpointError as error:
             raise self._refuse(step, _as_damage(error)) from None
-        except Exception:  # it lacks memory, say, or has no PyTorch for what is its own
+        except BaseException:  # it lacks memory, say, or has no PyTorch for what is its own
             self._handle.refuse("load")
             raise
 
@@ -652,6 +688,21 @@ class Checkpoints:
             if error.errno == ENODATA:  # there were fewer ranks
                 return None
             raise
+
+
+def _save_number(value: Any) -> int:
+    number = _whole(value, what="save")
+    if number < 0:
+        raise ValueError(f"save {number}: expected the number that save() has returned, or 0 for the newest")
+    return number
+
+
+def _freed(name: str, step: int) -> CheckpointError:
+    return CheckpointError(
+        EFAULT,
+        f"the lazy save of step {step}: the memory of '{name}' was freed, or became another, before the fence: the "
+        "checkpoint may have anything there; expected it to stay as it is until fence()",
+    )
 
 
 def _template_of(into: Any) -> _Template:
@@ -700,10 +751,16 @@ def _of_one_rank(name: str, value: Any) -> Tuple[str, List[int], bytes]:
     return _arrays.bytes_of(name, value)
 
 
+def _named(metrics: Any) -> Any:
+    if not isinstance(metrics, Mapping):
+        raise TypeError(f"metrics: expected names with numbers, found {metrics!r:.60}")
+    return metrics.items()
+
+
 def _is_finite(name: str, value: Any) -> bool:
     try:
         return math.isfinite(value)
-    except TypeError:
+    except (TypeError, OverflowError):
         raise TypeError(f"metrics, '{name}': expected a number, found {value!r:.60}") from None
 
 

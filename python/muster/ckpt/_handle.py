@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 from .. import _arrays, _libckpt as lib, _placed
 from ._group import Group, torch_ranks
 
-ENOENT, EBUSY, EINVAL, EDEADLK, ENODATA, EILSEQ, ETIMEDOUT = 2, 16, 22, 35, 61, 84, 110
+ENOENT, EFAULT, EBUSY, EINVAL, EDEADLK, ENODATA, EILSEQ, ETIMEDOUT = 2, 14, 16, 22, 35, 61, 84, 110
 # As muster_ckpt_load() has it: what is asked for is not what a checkpoint has (ENODATA,
 # EINVAL), or this process lacks something (ENOMEM, EMFILE, ENFILE, and EREMOTEIO: a GPU).
 NO_DAMAGE = (ENODATA, EINVAL, 12, 24, 23, 121)
@@ -163,6 +163,8 @@ class Handle:
         self._held: List[Any] = []
         self._after: List[Callable[[], None]] = []  # once all is filled
         self._checks: List[Callable[[], None]] = []  # and then
+        self._read: List[Tuple[str, Any, int]] = []  # by name, what a save reads, and where
+        self._written: List[Any] = []
         self._failures: List[BaseException] = []
         self._handle: Optional[int] = None
         self._turn, self._is_inside = threading.RLock(), False
@@ -217,6 +219,12 @@ class Handle:
             finally:
                 self._is_inside = False
 
+    def is_alone(self) -> bool:
+        """Whether this is the only rank: it need not wait for others at a fence."""
+        if self._group is not None:
+            return bool(self._group.world == 1)
+        return not os.environ.get("MUSTER_SEAT") and os.environ.get("MUSTER_WORLD_SIZE", "1") == "1"
+
     def close(self) -> None:
         with self.alone():
             self._close()
@@ -239,7 +247,7 @@ class Handle:
             if self._finalizer.detach() is not None:  # which does nothing any more once Python ends
                 self._lib.muster_ckpt_close(self._handle)
         self._handle = None
-        self._held, self._after, self._checks = [], [], []
+        self._let_go()
 
     def call(self, name: str, *arguments: Any) -> int:
         """What muster_ckpt_NAME() returns, if that is no failure."""
@@ -274,7 +282,14 @@ class Handle:
 
     def clear(self) -> None:
         self.call("clear")
-        self._held, self._after, self._checks = [], [], []
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._held, self._after, self._checks, self._read, self._written = [], [], [], [], []
+
+    def moved(self) -> Optional[str]:
+        """The name of what is to be saved, and has no longer the memory that it had then."""
+        return next((name for name, value, address in self._read if _arrays.is_moved(value, address)), None)
 
     def register(
         self, tensors: Dict[str, Any], is_written: bool, tied: Dict[str, str]
@@ -308,6 +323,10 @@ class Handle:
                     elif id(local) in tangled:
                         memory = self._apart(name, part)
                 self._held.append(memory.keep)
+                if is_written:
+                    self._written.append(local)
+                elif memory.place is not None:
+                    self._read.append((name, memory.keep, memory.address))
                 if memory.after is not None:
                     self._after.append(memory.after)
                 self._tensor(name, memory, shape, part)
@@ -319,6 +338,7 @@ class Handle:
         self._checks = []
         for put in after:
             put()
+        _arrays.was_written(self._written)
 
     def blob(self, name: str, data: bytes, kind: int) -> None:
         buffer = ctypes.create_string_buffer(data, len(data))

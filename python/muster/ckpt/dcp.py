@@ -136,7 +136,7 @@ def describe(plans: List[Any]) -> Dict[str, Any]:
             if item.type == WriteItemType.BYTE_IO:
                 values.append(name)
                 continue
-            kind = torch.empty(0, dtype=item.tensor_data.properties.dtype)
+            kind = torch.empty(0, dtype=item.tensor_data.properties.dtype, device="cpu")
             size = _elements(kind.dtype, item.tensor_data.size)
             tensors[name] = (lib.DTYPES[_arrays.dtype_of(name, kind)], size)
     tree = _tree_of(list(tensors), paths)
@@ -186,7 +186,7 @@ class Writer(_Storage, StorageWriter):  # type: ignore[misc,unused-ignore]
             if item.type == WriteItemType.BYTE_IO:
                 value = torch.frombuffer(bytearray(data.getbuffer()), dtype=torch.uint8)
                 tensors[name] = value
-                lengths.add(torch.tensor([value.numel()]), [names.index(name)])
+                lengths.add(torch.tensor([value.numel()], device="cpu"), [names.index(name)])
                 size = value.numel()
             else:
                 local, chunk = data.detach(), item.tensor_data.chunk
@@ -296,7 +296,7 @@ class Reader(_Storage, StorageReader):  # type: ignore[misc,unused-ignore]
                 name = item.storage_index.fqn
                 kind = _arrays.torch_dtype(name, self._described["tensors"][name][0])
                 target = planner.resolve_tensor(item)
-                local = target.detach() if target.dtype == kind else torch.empty(target.shape, dtype=kind)
+                local = target.detach() if target.dtype == kind else torch.empty(target.shape, dtype=kind, device="cpu")
                 targets.append((item, target, local))
         return targets
 
@@ -345,12 +345,14 @@ class Reader(_Storage, StorageReader):  # type: ignore[misc,unused-ignore]
             lengths = self._lengths()
         except CheckpointError as error:
             raise self._checkpoints().refuse(self._found, error) from None
-        except Exception:  # it lacks memory, say
+        except BaseException:  # it lacks memory, say
             self._checkpoints().refuse_load()
             raise
         with self._checkpoints().or_refused("load"):
             names = [item.storage_index.fqn for item in plan.items if item.type == LoadItemType.BYTE_IO]
-            tensors: Dict[str, Any] = {n: torch.empty(lengths[n], dtype=torch.uint8) for n in names if n in lengths}
+            tensors: Dict[str, Any] = {
+                n: torch.empty(lengths[n], dtype=torch.uint8, device="cpu") for n in names if n in lengths
+            }
             for item, _, local in targets:
                 name = item.storage_index.fqn
                 parts = tensors.setdefault(name, _placed.Parts(str(local.dtype), self._described["tensors"][name][1]))
@@ -359,7 +361,7 @@ class Reader(_Storage, StorageReader):  # type: ignore[misc,unused-ignore]
 
     def _lengths(self) -> Dict[str, int]:
         names = self._described.get("dcp", {}).get("values", [])
-        lengths = torch.empty(len(names), dtype=torch.int64)
+        lengths = torch.empty(len(names), dtype=torch.int64, device="cpu")
         if names:
             self._checkpoints().read_tensor(self._found, LENGTHS, lengths)
         return dict(zip(names, lengths.tolist()))
