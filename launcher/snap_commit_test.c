@@ -86,6 +86,39 @@ static void test_not_whole(struct commit_bed *b)
            "one that nobody has begun to write");
 }
 
+/* Of two saves of one step files were put together. */
+static void test_mixed(struct commit_bed *b)
+{
+    static const char *const files[] = {"r00001.part", "r00001.safetensors"};
+    char own[STEP_NAME_BYTES], other[STEP_NAME_BYTES], from[PATH_MAX], to[PATH_MAX];
+    struct error e;
+
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+        commit_bed_write(b, 25, N);
+        commit_bed_name(b, 25, own);
+        b->nth++;
+        commit_bed_write(b, 25, N);
+        commit_bed_name(b, 25, other);
+        snprintf(from, sizeof(from), "%s/%s/%s", b->top, other, files[i]);
+        snprintf(to, sizeof(to), "%s/%s/%s", b->top, own, files[i]);
+        b->nth--;
+        if (i == 0) {
+            ok(rename(from, to) == 0, "the part of another save");
+            is_int(commit_bed_commit(b, 25, N, UINT64_MAX, NULL, &e), -ERR_FORMAT,
+                   "is no part of this one");
+            like(e.text, "r00001.part: the part of rank 1 of 2 is that of", "which is said");
+        } else {
+            ok(truncate(to, BYTES + 1) == 0, "a file of another length");
+            is_int(commit_bed_commit(b, 25, N, UINT64_MAX, NULL, &e), -ENODATA, "is none");
+            like(e.text, "r00001.safetensors has 9 bytes: expected 8", "which is said");
+        }
+        ok(!commit_bed_has(b, 25, ""), "nothing is left of it");
+        b->nth++;
+        commit_bed_remove(b, 25);
+        b->nth--;
+    }
+}
+
 /* A server that does not let anybody look, from the n-th time on; or only until then, when
  * there is nothing yet. */
 struct shut {
@@ -591,6 +624,7 @@ int main(void)
 
     commit_bed_make(&b, "snap_commit_test");
     test_whole(&b);
+    test_mixed(&b);
     test_not_whole(&b);
     test_there(&b);
     test_left_alone(&b);
