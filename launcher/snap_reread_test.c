@@ -13,22 +13,30 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
+#include <unistd.h>
 
 enum { STEP = 3 };
 
 static struct reread_gate gate;
 static uint64_t now_ms;
-static int n_waits, n_forgotten, n_whole;
-static enum { OPENS, ENDS, NEVER } then; /* what comes of waiting */
+static atomic_int n_waits;
+static int n_forgotten, n_whole;
+/* What comes of waiting; FOR_REAL: what another thread makes of it. */
+static enum { OPENS, WAKES_FIRST, ENDS, NEVER, FOR_REAL } then;
+static int last_rc; /* of a wait for real */
 
+uint64_t __real_clock_mono_ms(void);
 uint64_t __wrap_clock_mono_ms(void);
+int __real_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m,
+                                  const struct timespec *until);
 int __wrap_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m,
                                   const struct timespec *until);
 int __wrap_posix_fadvise(int fd, off_t at, off_t len, int advice);
 
 uint64_t __wrap_clock_mono_ms(void)
 {
-    return now_ms;
+    return then == FOR_REAL ? __real_clock_mono_ms() : now_ms;
 }
 
 int __wrap_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m,
@@ -36,14 +44,17 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m,
 {
     uint64_t until_ms = (uint64_t)until->tv_sec * 1000 + (uint64_t)until->tv_nsec / 1000000;
 
-    (void)c, (void)m; /* it has the lock */
     n_waits++;
+    if (then == FOR_REAL) {
+        last_rc = __real_pthread_cond_timedwait(c, m, until);
+        return last_rc;
+    } /* else it has the lock */
     if (then == NEVER) {
         now_ms = until_ms > now_ms ? until_ms : now_ms;
         return ETIMEDOUT;
     }
     now_ms += 1000;
-    gate.is_held = false;
+    gate.is_held = then == ENDS || (then == WAKES_FIRST && n_waits == 1);
     gate.is_over = then == ENDS;
     return 0;
 }
@@ -91,10 +102,39 @@ static void test_held(struct commit_bed *b)
     is_int(reread(b, true, &e), 0, "a save is on its way: it is read: %s", e.text);
     is_int(n_waits, 1, "after it");
     reread_gate_destroy(&gate);
+    then = WAKES_FIRST;
+    is_int(reread(b, true, &e), 0, "woken for nothing: %s", e.text);
+    is_int(n_waits, 2, "it goes on to wait");
+    reread_gate_destroy(&gate);
     then = ENDS;
     is_int(reread(b, true, &e), -ECANCELED, "it is to end while it waits");
+    is_int(n_waits, 1, "at once");
     is_int(n_forgotten, 0, "and has read nothing");
     reread_gate_end(&gate);
+    reread_gate_destroy(&gate);
+}
+
+static void *open_gate(void *arg)
+{
+    while (n_waits == 0) {
+        usleep(1000);
+    }
+    reread_gate_hold(&gate, false);
+    return arg;
+}
+
+/* By another thread, and the kernel's clock. */
+static void test_woken(struct commit_bed *b)
+{
+    struct error e;
+    pthread_t thread;
+
+    then = FOR_REAL;
+    n_waits = 0;
+    pthread_create(&thread, NULL, open_gate, NULL);
+    is_int(reread(b, true, &e), 0, "it waits until the disk is free: %s", e.text);
+    pthread_join(thread, NULL);
+    is_int(last_rc, 0, "of which it is told");
     reread_gate_destroy(&gate);
 }
 
@@ -130,6 +170,7 @@ int main(void)
     commit_bed_save(&b, STEP);
     test_open(&b);
     test_held(&b);
+    test_woken(&b);
     test_over(&b);
     test_never(&b);
     commit_bed_close(&b);
