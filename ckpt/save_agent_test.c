@@ -33,6 +33,8 @@ enum { N_STATE = 20000 };
 static int memory = -1;
 static int n_asked, n_done;
 static struct worker_snap_begin asked; /* last */
+static int refusal;      /* what is answered instead; 0: that it may */
+static bool is_far_behind; /* it answers what was asked before */
 
 struct client *__wrap_client_of(struct muster *m);
 struct client_place *__wrap_client_place(struct client *c);
@@ -75,7 +77,11 @@ int __wrap_client_snap_answer(struct client *c, struct worker_snap *ret, int *re
     (void)c;
     (void)e;
     *ret = (struct worker_snap){.bytes = asked.bytes, .is_bare = 1};
-    str_copy(ret->uuid, sizeof(ret->uuid), asked.uuid);
+    str_copy(ret->why, sizeof(ret->why), "3 of 2 bytes");
+    if (refusal) {
+        return refusal;
+    }
+    str_copy(ret->uuid, sizeof(ret->uuid), is_far_behind ? "another one" : asked.uuid);
     *ret_fd = fcntl(memory, F_DUPFD_CLOEXEC, 0);
     return 0;
 }
@@ -271,6 +277,29 @@ static void test_too_little(const char *who, enum fault f)
     teardown(&b);
 }
 
+static int reserve(struct bench *b)
+{
+    b->error = (struct error){0};
+    return b->way.ops->reserve(b->way.self, &b->job, &b->error);
+}
+
+static void test_answers(void)
+{
+    struct bench b;
+
+    setup(&b);
+    refusal = -ENOSPC;
+    is_int(reserve(&b), -ENOMEM, "an agent without room for it has none of memory, not of disk");
+    is_str(b.error.text, "3 of 2 bytes", "and says so in its words");
+    refusal = 0;
+    is_far_behind = true;
+    is_int(reserve(&b), -EPROTO, "memory of another save is not taken");
+    like(b.error.text, "answers what was asked before", "which is said");
+    is_far_behind = false;
+    is_int(save(&b, NONE), 0, "the next one is: %s", b.error.text);
+    teardown(&b);
+}
+
 /* It is asked for before the part is made, which may have become longer. */
 static void test_longer_part(void)
 {
@@ -296,6 +325,7 @@ int main(void)
 {
     sem_init(&is_writing, 0, 0);
     sem_init(&may_write, 0, 0);
+    test_answers();
     test_longer_part();
     test_too_little("who writes", WRITER_FAILS);
     test_too_little("who helps", HELPER_FAILS);

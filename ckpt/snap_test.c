@@ -334,6 +334,23 @@ static void test_strange(void)
     is_int(create("odd", 5000, &s), -EINVAL, "no whole pages");
 }
 
+/* A directory in shared memory may have what others have put there. */
+static void test_others(void)
+{
+    _cleanup_(snap) struct snap *s = NULL;
+
+    if (geteuid() != 0) {
+        skip("a file of somebody else can be made by root only");
+        return;
+    }
+    is_int(create("others", ROOM, &s), 0, "a snapshot");
+    fill(s, ROOM, 0);
+    snap_destroy(take_ptr(&s));
+    is_int(fchownat(dir, "others", 1, 1, 0), 0, "of somebody else");
+    is_int(snap_open(dir, "others", &s, NULL), -ERR_FORMAT, "is none");
+    unlinkat(dir, "others", 0);
+}
+
 /* It says that it holds more than it does, as after a cut. */
 static void test_cut(void)
 {
@@ -372,6 +389,7 @@ int main(void)
     test_much("cancelled", false, NEVER, 1, -ECANCELED);
     test_half_made();
     test_strange();
+    test_others();
     test_cut();
     close(dir);
     fs_remove_tree(dir_path, NULL);
