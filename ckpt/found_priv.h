@@ -8,6 +8,8 @@
  *   found_tree.c     all that is in one
  *   found_index.c    which tensors are in which file
  *   found_json.c     JSON as Python writes it
+ *   found_scan.c     whether that is whole
+ *   found_texts.c    what is read besides the weights
  *   found_ranks.c    files of which each rank writes one
  *   found_files.c    single files
  *   found_trainer.c  directories of the Hugging Face Trainer, and of Accelerate
@@ -79,6 +81,7 @@ bool found_directory(struct io *io, int dir, struct found *f);
 struct found_tree {
     struct io *io;
     bool is_deep;
+    bool has_texts;   /* for the caller to set: found_check_text() is for it */
     bool has_weights; /* of a model that is not split */
     bool has_states;  /* of DeepSpeed, and those of all ranks */
 };
@@ -98,6 +101,11 @@ int found_check_shards(struct found_tree *t, int dir,
 
 /* A file *.index.json: what it says is where it says. */
 int found_check_index(struct io *io, int dir, const char *name, struct error *e);
+
+/* A file that Hugging Face libraries read besides the weights, as config.json: it is not
+ * empty, and whole JSON where it is to be any, but for one that is too large to look at.
+ * Another one says nothing. */
+int found_check_text(struct io *io, int dir, const char *name, struct error *e);
 
 /* As found_json_parse(). */
 int found_read_json(struct io *io, int dir, const char *name, json_t **ret,

@@ -5,11 +5,13 @@
 
 #include "base/cleanup.h"
 #include "ckpt/found_bed.h"
+#include "ckpt/found_json.h"
 #include "ckpt/found_priv.h"
 #include "ckpt/last_bed.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -453,6 +455,26 @@ static void test_inside(void)
         {"unet/x.safetensors.index.json", "{\"weight_map\":{\"a\":\"no.safetensors\"}}",
          -ERR_FORMAT},
         {"random_states_0.pkl", "\x80\x02}", -ERR_FORMAT},
+        {"unet/config.json", "", -ERR_FORMAT},
+        {"unet/config.json", "{\"a\": [1, 2", -ERR_FORMAT},
+        {"unet/config.json", "{\"a\": \"\xff\"}", -ERR_FORMAT},
+        {"unet/config.json", "{\"a\": NaN}", 0},
+        {"unet/config.json", "\xef\xbb\xbf{\"a\": 1}", 0},
+        {"scheduler/scheduler_config.json", "", -ERR_FORMAT},
+        {"generation_config.json", "{", -ERR_FORMAT},
+        {"model_index.json", "{", -ERR_FORMAT},
+        {"tokenizer.json", "", -ERR_FORMAT},
+        {"tokenizer.json", "{\"\\u0000\": \"\\ud83d\"}", 0},
+        {"special_tokens_map.json", "{\"x\"", -ERR_FORMAT},
+        {"tokenizer.model", "", -ERR_FORMAT},
+        {"spiece.model", "", -ERR_FORMAT},
+        {"spiece.model", "\n", 0},
+        {"merges.txt", "", -ERR_FORMAT},
+        {"tokenizer/vocab.txt", "", -ERR_FORMAT},
+        {"tokenizer/vocab.txt", "a", 0},
+        {"samples.json", "{}\n{}\n", 0},
+        {"done.json", "", 0},
+        {"README.md", "", 0},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
@@ -463,12 +485,79 @@ static void test_inside(void)
 
         setup(&b);
         put_all(&b, "checkpoint-5", DIFFUSERS "random_states_0.pkl");
+        mkdirat(b.dir, "checkpoint-5/scheduler", 0700);
+        mkdirat(b.dir, "checkpoint-5/tokenizer", 0700);
         snprintf(path, sizeof(path), "checkpoint-5/%s", cases[i].name);
         put_bytes(&b, path, cases[i].bytes, strlen(cases[i].bytes));
         is_int(check(&b, "checkpoint-5", &facts, &e), cases[i].rc,
                "%s of '%s' (%s)", cases[i].name, cases[i].bytes, e.text);
         teardown(&b);
     }
+}
+
+/* As Python reads it. */
+static void test_json(void)
+{
+    static const char *const whole[] = {
+        "{}", " [ ] ", "\t\r\n0", "-0.5e-3", "1E+9", "12", "\"\"", "\"\\\\\\\"\"", "null", "true",
+        "false", "NaN", "-Infinity", "[Infinity,-1]",
+        "{\"a\":{\"b\":[1,\"\\u00e9\",{}]} , \"a\":2}",
+        "\"\xc3\xa9\"", "1000000000000000019884624838656", "{\"\\u0000\":\"\\ud800\"}"};
+    static const char *const none[] = {
+        "", " ", "{", "[", "[1", "[1,", "[1,]", "[,1]", "[1 2]", "[1]]", "{\"a\"}", "{\"a\":}",
+        "{\"a\":1,}", "{a:1}", "{1:1}", "{\"a\":1", "{\"a\"", "{\"a", "\"", "\"\\", "\"\\\"",
+        "\"\\x\"", "\"\\u12\"", "\"\\n\n\"", "\"a\tb\"",
+        "01", "1.", ".5", "+1", "-", "1e", "1e+", "nan",
+        "nul", "-Inf", "'a'", "{} x", "\"\xc3\"", "\xef\xbb\xbf{}", "[}", "{]"};
+    char deep[4096];
+
+    for (size_t i = 0; i < ARRAY_SIZE(whole); i++) {
+        ok(found_json_is_whole(whole[i], strlen(whole[i])), "%s is whole", whole[i]);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(none); i++) {
+        ok(!found_json_is_whole(none[i], strlen(none[i])), "%s is none", none[i]);
+    }
+    ok(!found_json_is_whole("{}\0", 3) && !found_json_is_whole("[\0]", 3),
+       "nor is one with a zero byte");
+    memset(deep, '[', sizeof(deep) - 1);
+    deep[sizeof(deep) - 1] = '\0';
+    ok(!found_json_is_whole(deep, sizeof(deep) - 1), "nor one that is too deep");
+}
+
+/* A text that is a link is where somebody has put it, and one that is too large is not
+ * looked at. */
+static void test_texts(void)
+{
+    struct found_facts facts;
+    struct error e = {0};
+    struct bench b;
+    int fd;
+
+    setup(&b);
+    put_all(&b, "step-5", "model.safetensors config.json tokenizer.json");
+    is_int(check(&b, "step-5", &facts, &e), 0, "a model: %s", e.text);
+    put_bytes(&b, "step-5/config.json", "", 0);
+    is_int(check(&b, "step-5", &facts, &e), -ERR_FORMAT, "with an empty config.json");
+    like(e.text, "step-5: config.json is empty", "which is said");
+    put_bytes(&b, "step-5/config.json", "\0\0", 2);
+    is_int(check(&b, "step-5", &facts, &e), -ERR_FORMAT, "with one of zeros");
+    like(e.text, "step-5: config.json is cut or damaged: no JSON", "likewise");
+    put(&b, "step-5/config.json");
+    unlinkat(b.dir, "step-5/tokenizer.json", 0);
+    symlinkat("nowhere", b.dir, "step-5/tokenizer.json");
+    is_int(check(&b, "step-5", &facts, &e), 0, "with a link");
+    unlinkat(b.dir, "step-5/tokenizer.json", 0);
+    fd = openat(b.dir, "step-5/tokenizer.json", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    is_int(ftruncate(fd, (256 << 20) + 1), 0, "with one of zeros that is large");
+    is_int(check(&b, "step-5", &facts, &e), 0, "of which nobody knows");
+    close(fd);
+    teardown(&b);
+    setup(&b);
+    put_all(&b, "checkpoint-5", TRAINER "trainer_state.json");
+    put_bytes(&b, "checkpoint-5/tokenizer_config.json", "{\"a\"", 4);
+    is_int(check(&b, "checkpoint-5", &facts, &e), -ERR_FORMAT, "the Trainer's, cut");
+    like(e.text, "checkpoint-5: tokenizer_config.json is cut", "is named");
+    teardown(&b);
 }
 
 /* What is wrong is said in words that say it. */
@@ -639,6 +728,8 @@ int main(void)
     test_models();
     test_last();
     test_inside();
+    test_json();
+    test_texts();
     test_reasons();
     test_foreign();
     test_state();

@@ -56,7 +56,7 @@ static int no_weights(struct error *e)
 int found_check_trainer(struct io *io, int dir, const struct found *f,
                         bool is_deep, struct found_facts *facts, struct error *e)
 {
-    struct found_tree t = {.io = io, .is_deep = is_deep};
+    struct found_tree t = {.io = io, .is_deep = is_deep, .has_texts = true};
     _strlist_ struct strlist names = {0};
     int rc = check_state(io, dir, f, e);
 
@@ -81,7 +81,7 @@ int found_check_accelerate(struct io *io, int dir, const struct found *f,
                            bool is_deep, struct found_facts *facts,
                            struct error *e)
 {
-    struct found_tree t = {.io = io, .is_deep = is_deep};
+    struct found_tree t = {.io = io, .is_deep = is_deep, .has_texts = true};
     _strlist_ struct strlist names = {0};
     int rc = found_names(io, dir, &names, e);
 
@@ -122,7 +122,7 @@ static bool is_split(const struct strlist *names)
 int found_check_model(struct io *io, int dir, bool is_deep,
                       struct found_facts *facts, struct error *e)
 {
-    struct found_tree t = {.io = io, .is_deep = is_deep};
+    struct found_tree t = {.io = io, .is_deep = is_deep, .has_texts = true};
     _strlist_ struct strlist names = {0};
     int rc = found_names(io, dir, &names, e);
 

@@ -108,9 +108,11 @@ static int check_part(struct found_tree *t, int dir, const char *name,
     if (fd != -ENOTDIR) {
         return error_set(e, -fd, "open %s", name);
     }
-    return found_is_safetensors_name(name) || found_is_torch_name(name) ||
-                   found_matches(name, "random_states_", ".pkl")
-               ? check_file(t, dir, name, facts, e) : 0;
+    if (found_is_safetensors_name(name) || found_is_torch_name(name) ||
+        found_matches(name, "random_states_", ".pkl")) {
+        return check_file(t, dir, name, facts, e);
+    }
+    return t->has_texts ? found_check_text(t->io, dir, name, e) : 0;
 }
 
 static int walk(struct found_tree *t, int dir, unsigned depth,
