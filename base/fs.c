@@ -268,48 +268,89 @@ int fs_mkdirs(const char *path, struct error *e)
     return 0;
 }
 
-static int remove_at(int dir_fd, const char *name, int depth)
+/* Some filesystems say that nothing can be removed before they look what there is. */
+static bool is_gone(int dir_fd, const char *name)
+{
+    struct stat st;
+
+    return fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
+}
+
+/* `stuck` gets the path of what cannot be removed, from the inside out; of one that is too
+ * long its end. */
+static void put_before(char stuck[PATH_MAX], const char *name)
+{
+    char path[PATH_MAX];
+
+    if (fs_path(path, sizeof(path), NULL, "%s%s%s", name, *stuck ? "/" : "", stuck) == 0) {
+        str_copy(stuck, PATH_MAX, path);
+    }
+}
+
+static int remove_at(int dir_fd, const char *name, int depth, char stuck[PATH_MAX]);
+
+static int remove_names(int dir_fd, int depth, char stuck[PATH_MAX])
 {
     struct dirent *d;
-    DIR *dir;
-    int fd, rc = 0;
+    DIR *dir = fdopendir(dir_fd);
+    int rc = 0;
+
+    if (!dir) {
+        close(dir_fd);
+        return -ENOMEM;
+    }
+    while (rc == 0 && (d = readdir(dir))) {
+        if (strcmp(d->d_name, ".") && strcmp(d->d_name, "..")) {
+            rc = remove_at(dirfd(dir), d->d_name, depth + 1, stuck);
+        }
+    }
+    closedir(dir);
+    return rc;
+}
+
+/* Of a directory unlinkat() says EISDIR here, and EPERM elsewhere, as it does of a file that
+ * nobody may remove. */
+static int remove_one(int dir_fd, const char *name, int depth, char stuck[PATH_MAX])
+{
+    int code, fd, rc;
 
     if (unlinkat(dir_fd, name, 0) == 0 || errno == ENOENT) {
         return 0;
     }
-    if (errno != EISDIR && errno != EPERM) {
-        return -errno;
+    code = errno;
+    if (code == EROFS && is_gone(dir_fd, name)) {
+        return 0;
+    }
+    if (code != EISDIR && code != EPERM) {
+        return -code;
     }
     if (depth > 64) {
         return -ELOOP;
     }
     fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) {
-        return -errno;
+        return errno == ENOTDIR || errno == ELOOP ? -code : -errno;
     }
-    dir = fdopendir(fd);
-    if (!dir) {
-        close(fd);
-        return -ENOMEM;
-    }
-    while (rc == 0 && (d = readdir(dir))) {
-        if (strcmp(d->d_name, ".") && strcmp(d->d_name, "..")) {
-            rc = remove_at(dirfd(dir), d->d_name, depth + 1);
-        }
-    }
-    closedir(dir);
-    if (rc == 0 && unlinkat(dir_fd, name, AT_REMOVEDIR) < 0 &&
-        errno != ENOENT) {
-        rc = -errno;
+    rc = remove_names(fd, depth, stuck);
+    return rc < 0 || unlinkat(dir_fd, name, AT_REMOVEDIR) == 0 || errno == ENOENT ? rc : -errno;
+}
+
+static int remove_at(int dir_fd, const char *name, int depth, char stuck[PATH_MAX])
+{
+    int rc = remove_one(dir_fd, name, depth, stuck);
+
+    if (rc < 0) {
+        put_before(stuck, name);
     }
     return rc;
 }
 
 int fs_remove_tree(const char *path, struct error *e)
 {
-    int rc = remove_at(AT_FDCWD, path, 0);
+    char stuck[PATH_MAX] = "";
+    int rc = remove_at(AT_FDCWD, path, 0, stuck);
 
-    return rc == 0 ? 0 : error_set(e, -rc, "remove %s", path);
+    return rc == 0 ? 0 : error_set(e, -rc, "remove %s", stuck);
 }
 
 /* Of a directory for sockets: their names may have 107 bytes, and "muster-<uid>",

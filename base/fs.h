@@ -46,7 +46,8 @@ int fs_write_all(int fd, const void *data, size_t len);
 /* Makes a directory and its missing parents. Those made are 0700. */
 int fs_mkdirs(const char *path, struct error *e);
 
-/* Removes a tree. A missing one is no error. Never follows a link. */
+/* Removes a tree. A missing one is no error. Never follows a link. Ends at the first that
+ * cannot be removed, whose path the error has. */
 int fs_remove_tree(const char *path, struct error *e);
 
 /* The private directory of this user for sockets and locks, made if missing:

@@ -35,6 +35,19 @@ int fsync(int fd)
     return (int)syscall(SYS_fsync, fd);
 }
 
+/* Likewise: what cannot be removed, and why. */
+static const char *held = "";
+static int held_code;
+
+int unlinkat(int at, const char *name, int flags)
+{
+    if (strcmp(name, held) == 0) {
+        errno = held_code;
+        return -1;
+    }
+    return (int)syscall(SYS_unlinkat, at, name, flags);
+}
+
 static void test_durable(void)
 {
     struct error e = {0};
@@ -209,6 +222,32 @@ static void test_remove_tree(void)
     is_int(fs_remove_tree(path, &e), 0, "a missing tree is no error");
 }
 
+/* It is named, and why. */
+static void test_remove_held(void)
+{
+    struct error e = {0};
+    char path[128], file[128], want[160];
+
+    fs_path(file, sizeof(file), NULL, "%s/t/u/v", dir);
+    fs_mkdirs(file, &e);
+    fs_path(file, sizeof(file), NULL, "%s/t/u/held", dir);
+    fs_write_replace(file, "x", 1, &e);
+    fs_path(path, sizeof(path), NULL, "%s/t", dir);
+    held = "held";
+    held_code = EPERM;
+    is_int(fs_remove_tree(path, &e), -EPERM, "what nobody may remove");
+    fs_path(want, sizeof(want), NULL, "remove %s: Operation not permitted", file);
+    is_str(e.text, want, "is named");
+    is_int(access(file, F_OK), 0, "and stays");
+    held_code = EROFS;
+    is_int(fs_remove_tree(path, &e), -EROFS, "on a filesystem that is read only");
+    unlink(file);
+    is_int(fs_remove_tree(path, &e), 0, "without it all goes");
+    held = path;
+    is_int(fs_remove_tree(path, &e), 0, "what is not there is no error there either");
+    held = "";
+}
+
 static void test_runtime_dir(void)
 {
     struct error e = {0};
@@ -283,6 +322,7 @@ int main(void)
     test_short_write();
     test_failed_write_leaves_nothing();
     test_remove_tree();
+    test_remove_held();
     test_runtime_dir();
     test_which();
     fs_remove_tree(dir, NULL);

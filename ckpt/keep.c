@@ -74,7 +74,7 @@ int keep_apply(struct io *io, int root, const struct ckpt_keep *keep, const char
         has_broken = has_broken || !items[i].is_whole;
     }
     if (has_broken) {
-        step_sweep(io, root);
+        (void)step_sweep(io, root, NULL);
     }
     return first;
 }

@@ -149,8 +149,9 @@ int step_find_newest(struct io *io, int root, bool is_deep,
  * directory, unless somebody has put something into it. Also for what is left of
  * one that was begun and never finished, or of a removal that was cut short. */
 int step_remove(struct io *io, int root, const char *name, struct error *e);
-/* Goes on with all removals of checkpoints that were cut short, as far as that can be. */
-void step_sweep(struct io *io, int root);
+/* Goes on with all removals of checkpoints that were cut short, as far as that can be; the
+ * error is that of the first that cannot. */
+int step_sweep(struct io *io, int root, struct error *e);
 /* What one rank has put into one that was never finished, and the directory with the
  * last of them. One that is a checkpoint, or is being made one, is left as it is. */
 int step_remove_files(struct io *io, int root, const char *name,

@@ -4,9 +4,11 @@
 #include "ckpt/step.h"
 
 #include "base/cleanup.h"
+#include "base/str.h"
 #include "ckpt/step_priv.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 
 enum { MAX_DIGITS = 10 };
@@ -30,6 +32,7 @@ static bool is_ours(const char *name)
 struct removal {
     struct io *io;
     int dir;
+    char stuck[NAME_MAX + 1]; /* the file that cannot be removed; "": none by itself */
 };
 
 static int remove_ours(void *arg, const char *name)
@@ -41,6 +44,9 @@ static int remove_ours(void *arg, const char *name)
         return 0;
     }
     rc = r->io->ops->unlink(r->io, r->dir, name);
+    if (rc < 0 && rc != -ENOENT) {
+        str_copy(r->stuck, sizeof(r->stuck), name);
+    }
     return rc == -ENOENT ? 0 : rc;
 }
 
@@ -122,7 +128,8 @@ int step_remove(struct io *io, int root, const char *name, struct error *e)
     if (rc == -ENOTEMPTY || rc == -EEXIST) {
         return 0; /* somebody else's files */
     }
-    return rc < 0 && rc != -ENOENT ? error_set(e, -rc, "remove %s", name) : 0;
+    return rc < 0 && rc != -ENOENT
+               ? error_set(e, -rc, "remove %s%s%s", name, *r.stuck ? "/" : "", r.stuck) : 0;
 }
 
 static bool is_half_removed(struct io *io, int root, const char *name)
@@ -136,19 +143,20 @@ static bool is_half_removed(struct io *io, int root, const char *name)
     return is;
 }
 
-void step_sweep(struct io *io, int root)
+int step_sweep(struct io *io, int root, struct error *e)
 {
     _free_ struct step_entry *entries = NULL;
     size_t n = 0;
+    int rc = step_list(io, root, &entries, &n, e);
 
-    if (step_list(io, root, &entries, &n, NULL) < 0) {
-        return;
-    }
     for (size_t i = 0; i < n; i++) {
         if (is_half_removed(io, root, entries[i].name)) {
-            step_remove(io, root, entries[i].name, NULL);
+            int one = step_remove(io, root, entries[i].name, rc < 0 ? NULL : e);
+
+            rc = rc < 0 ? rc : one;
         }
     }
+    return rc;
 }
 
 bool step_is_sealed(struct io *io, int dir)

@@ -319,7 +319,7 @@ static void copy_all(const char *path, unsigned run, struct sweep_told *told)
         found_list(io_system(), from, &all, &n, NULL) < 0) {
         return;
     }
-    watch_sweep(to, to_path);
+    (void)watch_sweep(to, to_path, NULL);
     for (size_t i = n; i-- > 0;) {
         struct found_facts facts;
 

@@ -111,9 +111,10 @@ int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
                  void *arg);
 
 /* Removes one, in `dir` of that path: whoever is killed meanwhile leaves a name with
- * a dot in front, which watch_sweep() takes away. */
+ * a dot in front, which watch_sweep() takes away: all that it can, the error is that of the
+ * first that it cannot. */
 int watch_remove(int dir, const char *path, const char *name, struct error *e);
-void watch_sweep(int dir, const char *path);
+int watch_sweep(int dir, const char *path, struct error *e);
 
 /* Renames `name` to <name>.broken (or .broken-2, ...), where neither programs nor
  * found_list() take it for a checkpoint, and puts `why` in a file beside it where

@@ -133,27 +133,38 @@ int watch_remove(int dir, const char *path, const char *name, struct error *e)
     rc = rc < 0 ? rc : fs_remove_tree(whole, e);
     /* Its name has gone from the disk before any of its files has. */
     if (rc == 0 && (renameat(dir, name, dir, to) < 0 || fsync(dir) < 0)) {
-        rc = errno == ENOENT ? -ENOENT : error_set(e, errno, "remove %s", name);
+        rc = errno == ENOENT ? -ENOENT : error_set(e, errno, "remove %s/%s", path, name);
     }
     return rc == -ENOENT ? 0 : rc < 0 ? rc : fs_remove_tree(whole, e);
 }
 
+struct sweep {
+    char path[PATH_MAX];
+    int rc; /* of the first that could not be removed */
+    struct error *e;
+};
+
 static int sweep_one(void *arg, const char *name)
 {
+    struct sweep *s = arg;
     char whole[PATH_MAX];
+    int rc;
 
-    if (str_starts(name, old) &&
-        fs_path(whole, sizeof(whole), NULL, "%s/%s", (const char *)arg,
-                name) == 0) {
-        fs_remove_tree(whole, NULL);
+    if (!str_starts(name, old)) {
+        return 0;
     }
+    rc = fs_path(whole, sizeof(whole), s->rc ? NULL : s->e, "%s/%s", s->path, name);
+    rc = rc < 0 ? rc : fs_remove_tree(whole, s->rc ? NULL : s->e);
+    s->rc = s->rc ? s->rc : rc;
     return 0;
 }
 
-void watch_sweep(int dir, const char *path)
+int watch_sweep(int dir, const char *path, struct error *e)
 {
-    char copy[PATH_MAX];
+    struct sweep s = {.e = e};
+    int rc;
 
-    str_copy(copy, sizeof(copy), path);
-    (void)io_system()->ops->list(io_system(), dir, sweep_one, copy);
+    str_copy(s.path, sizeof(s.path), path);
+    rc = io_system()->ops->list(io_system(), dir, sweep_one, &s);
+    return s.rc < 0 ? s.rc : rc < 0 ? error_set(e, -rc, "list %s", path) : 0;
 }

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 struct bench {
@@ -250,11 +251,55 @@ static void test_sweep(void)
     found_bed_put(b.dir, ".muster-copy-c", "x", 1);
     found_bed_put(b.dir, "muster-old-d", "x", 1);
     found_bed_put(b.dir, "x.muster-old-e", "x", 1);
-    watch_sweep(b.dir, b.path);
+    is_int(watch_sweep(b.dir, b.path, NULL), 0, "a sweep");
     ok(!is_there(&b, ".muster-old-a") && !is_there(&b, ".muster-old-b"),
        "what was begun to be removed goes");
     ok(is_there(&b, ".muster-copy-c") && is_there(&b, "muster-old-d") &&
        is_there(&b, "x.muster-old-e"), "and nothing else");
+    teardown(&b);
+}
+
+/* In place of libc's: a name that nobody may remove. */
+static const char *held = "";
+
+int unlinkat(int at, const char *name, int flags)
+{
+    if (strcmp(name, held) == 0) {
+        errno = EPERM;
+        return -1;
+    }
+    return (int)syscall(SYS_unlinkat, at, name, flags);
+}
+
+/* What cannot be removed is told of each time, and keeps nothing else. */
+static void test_held(void)
+{
+    struct error e = {0};
+    struct bench b;
+
+    setup(&b);
+    put_trainer(&b, 10, "1.0", false);
+    found_bed_put(b.dir, "checkpoint-10/held", "x", 1);
+    held = "held";
+    is_int(watch_remove(b.dir, b.path, "checkpoint-10", &e), -EPERM, "a file of it stays");
+    like(e.text, "/.muster-old-checkpoint-10/held: Operation not permitted", "which is named");
+    for (char c = 'a'; c <= 'd'; c++) {
+        char name[] = ".muster-old-?";
+
+        name[sizeof(name) - 2] = c;
+        found_bed_put(b.dir, name, "x", 1);
+    }
+    for (int i = 0; i < 2; i++) {
+        e = (struct error){0};
+        is_int(watch_sweep(b.dir, b.path, &e), -EPERM, "it stays where others go");
+        like(e.text, "/.muster-old-checkpoint-10/held: Operation not permitted", "and is told");
+    }
+    ok(!is_there(&b, ".muster-old-a") && !is_there(&b, ".muster-old-b") &&
+           !is_there(&b, ".muster-old-c") && !is_there(&b, ".muster-old-d"),
+       "others are gone");
+    held = "";
+    is_int(watch_sweep(b.dir, b.path, &e), 0, "once it may be removed");
+    ok(!is_there(&b, ".muster-old-checkpoint-10"), "it is");
     teardown(&b);
 }
 
@@ -317,5 +362,6 @@ int main(void)
     test_own();
     test_remove();
     test_sweep();
+    test_held();
     return tap_done();
 }

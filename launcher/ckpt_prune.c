@@ -152,13 +152,26 @@ static void settle_largest(struct prune *p, size_t series)
 
 static int remove_one(const struct prune *p, size_t i, struct error *e)
 {
-    return p->all[i].kind == FOUND_MUSTER
-               ? step_remove(io_system(), p->dir, p->all[i].name, e)
-               : watch_remove(p->dir, p->path, p->all[i].name, e);
+    if (p->all[i].kind != FOUND_MUSTER) {
+        return watch_remove(p->dir, p->path, p->all[i].name, e);
+    }
+    return step_remove(io_system(), p->dir, p->all[i].name, e) < 0
+               ? error_wrap(e, "%s", p->path) : 0;
 }
 
-/* The oldest goes first. A signal waits until one is gone: what is left of it would be
- * nobody's. */
+/* The error is that of the first that could not be removed; others are told at once. */
+static void take_failure(const struct error *why, int *rc, struct error *e)
+{
+    if (*rc < 0) {
+        ckpt_tell("left", "not removed", why);
+        return;
+    }
+    *e = *why;
+    *rc = -why->code;
+}
+
+/* The oldest goes first, and one that cannot be removed keeps no other one. A signal waits
+ * until one is gone: what is left of it would be nobody's. */
 static int remove_all(const struct prune *p, bool is_dry, struct error *e)
 {
     struct ckpt_line line = {0};
@@ -168,21 +181,37 @@ static int remove_all(const struct prune *p, bool is_dry, struct error *e)
     for (size_t i = 0; i < p->n; i++) {
         of += p->items[i].is_removed;
     }
-    for (size_t i = p->n; i-- > 0 && rc == 0 && !ckpt_stop_came();) {
+    for (size_t i = p->n; i-- > 0 && !ckpt_stop_came();) {
+        struct error why = {0};
+        int one;
+
         if (!p->items[i].is_removed) {
             continue;
         }
         if (!is_dry && !p->copied) {
             ckpt_line_count(&line, "removing checkpoints", n++, of);
         }
-        rc = is_dry ? 0 : remove_one(p, i, e);
+        one = is_dry ? 0 : remove_one(p, i, &why);
         ckpt_line_hide(&line);
-        if (rc == 0 && !p->copied) {
+        if (one < 0) {
+            take_failure(&why, &rc, e);
+        } else if (!p->copied) {
             ckpt_print_name(p->path, p->all[i].name);
         }
     }
     ckpt_line_end(&line);
-    return rc < 0 ? error_wrap(e, "%s", p->path) : 0;
+    return rc;
+}
+
+/* What is left of others that were begun to be removed, now or before; `rc` is what came of
+ * it now. */
+static int sweep(const struct prune *p, int rc, struct error *e)
+{
+    int begun = watch_sweep(p->dir, p->path, rc < 0 ? NULL : e);
+
+    rc = rc < 0 ? rc : begun;
+    begun = step_sweep(io_system(), p->dir, rc < 0 ? NULL : e);
+    return rc < 0 ? rc : begun < 0 ? error_wrap(e, "%s", p->path) : 0;
 }
 
 static int run(struct prune *p, bool is_dry, struct error *e)
@@ -218,10 +247,7 @@ static int run(struct prune *p, bool is_dry, struct error *e)
     retain_mark(&p->keep.rule, p->items, p->n);
     ckpt_stop_begin();
     rc = remove_all(p, is_dry, e);
-    if (rc == 0 && !is_dry) {
-        watch_sweep(p->dir, p->path);
-        step_sweep(io_system(), p->dir);
-    }
+    rc = is_dry ? rc : sweep(p, rc, e);
     ckpt_stop_end();
     return rc;
 }

@@ -230,9 +230,12 @@ static void keep_some(struct ckpt_watch *c)
     const struct retain_rule rule = {
         .keep = (uint64_t)c->keep->keep, .every = (uint64_t)c->keep->every,
         .is_highest = c->keep->is_highest};
+    struct error e = {0};
 
     if (c->keep->keep > 0 && is_ours(c->dir)) {
-        watch_sweep(c->dir, c->path);
+        if (watch_sweep(c->dir, c->path, &e) < 0) {
+            say_trouble(c, &e);
+        }
         (void)watch_retain(&c->watch, c->dir, &rule, c->keep->best, c->chosen,
                            remove_one, c);
     }
