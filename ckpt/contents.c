@@ -181,7 +181,7 @@ static int open_file(struct contents *c, int dir, const char *name,
     int fd = c->io->ops->open_file(c->io, dir, name), rc;
 
     if (fd < 0) {
-        return error_set(e, -fd, "open %s", name);
+        return found_fail_to_open(fd, name, e);
     }
     rc = keep_fd(c, fd);
     rc = rc < 0 ? error_set(e, ENOMEM, "open %s", name)
@@ -212,7 +212,7 @@ static int open_directory(struct contents *c, int dir, struct error *e)
         }
     }
     c->io->ops->close(c->io, sub);
-    return rc;
+    return rc < 0 ? error_wrap(e, "%s", c->found.name) : 0;
 }
 
 static int by_key(const void *a, const void *b)
@@ -261,6 +261,14 @@ static int by_name(const void *a, const void *b)
                   ((const struct contents_tensor *)b)->name);
 }
 
+/* Both are files of a directory. */
+static int say_twice(const struct contents *c, const struct contents_tensor *a,
+                     const struct contents_tensor *b, struct error *e)
+{
+    return error_text(e, EINVAL, "%s: %s and %s both have a tensor '%.100s'", c->found.name,
+                      a->files.items[0], b->files.items[0], a->name);
+}
+
 static int sort(struct contents *c, struct error *e)
 {
     if (c->n_tensors) {
@@ -270,8 +278,7 @@ static int sort(struct contents *c, struct error *e)
         const struct contents_tensor *a = &c->tensors[i - 1], *b = a + 1;
 
         if (strcmp(a->name, b->name) == 0) {
-            return error_text(e, EINVAL, "%s and %s both have a tensor '%.100s'",
-                              a->files.items[0], b->files.items[0], a->name);
+            return say_twice(c, a, b, e);
         }
     }
     return 0;

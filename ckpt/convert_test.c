@@ -289,6 +289,32 @@ static void test_meta(void)
     unlinkat(dir, "to.safetensors", 0);
 }
 
+/* Of a directory it is named, and the file in it. */
+static void test_named(void)
+{
+    static const char one[] = "{\"w\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}";
+    _contents_ struct contents c = {0};
+    struct error e = {0};
+    char path[256];
+
+    mkdirat(dir, "epoch_9", 0700);
+    snprintf(path, sizeof(path), "%.200s/epoch_9/config.json", top);
+    fs_write_atomic(path, "{}", 2, NULL);
+    snprintf(path, sizeof(path), "%.200s/epoch_9/model-1.safetensors", top);
+    put_st(path, one);
+    snprintf(path, sizeof(path), "%.200s/epoch_9/model.safetensors", top);
+    put_st(path, one);
+    is_int(open_contents("epoch_9", &c, &e), -EINVAL, "a tensor twice");
+    is_str(e.text, "epoch_9: model-1.safetensors and model.safetensors both have a tensor 'w'",
+           "is told with its directory");
+    unlink(path);
+    mkdir(path, 0700);
+    is_int(open_contents("epoch_9", &c, &e), -EINVAL, "a directory in the place of a file");
+    like(e.text, "epoch_9: model.safetensors is no file", "is called none");
+    snprintf(path, sizeof(path), "%.200s/epoch_9", top);
+    fs_remove_tree(path, NULL);
+}
+
 static unsigned mode_of(const char *name)
 {
     struct stat st = {0};
@@ -383,6 +409,7 @@ int main(void)
     test_file();
     test_shards();
     test_meta();
+    test_named();
     test_modes();
     test_locks();
     test_refused();
