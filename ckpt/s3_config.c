@@ -9,6 +9,7 @@
 #include "base/str.h"
 #include "ckpt/s3_role.h"
 
+#include <curl/curl.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -188,6 +189,16 @@ static char *pick(const char *const *names, const struct files *f,
     return found || !otherwise ? found : strdup(otherwise);
 }
 
+/* As libcurl will take it: it knows ports and brackets. */
+static bool is_url(const char *text)
+{
+    CURLU *url = curl_url();
+    bool is = url && curl_url_set(url, CURLUPART_URL, text, 0) == CURLUE_OK;
+
+    curl_url_cleanup(url);
+    return is;
+}
+
 static int check_endpoint(char *url, struct error *e)
 {
     size_t len = strlen(url);
@@ -197,7 +208,7 @@ static int check_endpoint(char *url, struct error *e)
     while (len && url[len - 1] == '/') {
         url[--len] = '\0';
     }
-    if (!*host || strpbrk(url, "?#@ \t\r\n")) {
+    if (!*host || strpbrk(url, "?#@ \t\r\n") || !is_url(url)) {
         return error_text(e, EINVAL, "the endpoint '%.100s' (AWS_ENDPOINT_URL_S3, "
                           "AWS_ENDPOINT_URL or endpoint_url): expected "
                           "https://HOST[:PORT] or http://HOST[:PORT]", url);

@@ -352,6 +352,14 @@ static void test_config(void)
     unsetenv("AWS_CA_BUNDLE");
     setenv("AWS_ENDPOINT_URL_S3", "ftp://x", 1);
     is_int(load(&c, &e), -EINVAL, "an endpoint that is none");
+    setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:99999", 1);
+    is_int(load(&c, &e), -EINVAL, "one with a port that is none");
+    like(e.text, "'http://127.0.0.1:99999' (AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or",
+         "is told with the variables");
+    setenv("AWS_ENDPOINT_URL_S3", "http://[::1", 1);
+    is_int(load(&c, &e), -EINVAL, "one with half an address");
+    setenv("AWS_ENDPOINT_URL_S3", "http://[::1]:9000/path", 1);
+    is_int(load(&c, &e), 0, "one with a whole one");
     setenv("AWS_ENDPOINT_URL_S3", "http://x", 1);
     setenv("AWS_ACCESS_KEY_ID", "id", 1);
     is_int(load(&c, &e), -EACCES, "half of the environment's");

@@ -13,6 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { MAX_TRIES = 100 };
+
 #define PART_BYTES (UINT64_C(16) << 20)
 
 int store_fail(const struct error *e)
@@ -27,12 +29,20 @@ int store_fail(const struct error *e)
 /* --- a place --- */
 
 /* As other S3 programs are told; 0 for our own number. */
-static unsigned max_tries(void)
+static int take_tries(unsigned *ret, struct error *e)
 {
     const char *text = getenv("AWS_MAX_ATTEMPTS");
     uint64_t n;
 
-    return text && str_to_u64(text, &n) == 0 && n <= 100 ? (unsigned)n : 0;
+    if (!text || !*text) {
+        return 0;
+    }
+    if (str_to_u64(text, &n) < 0 || n == 0) {
+        return error_text(e, EINVAL, "AWS_MAX_ATTEMPTS is '%.60s': expected a whole number, "
+                          "1 or more", text);
+    }
+    *ret = n < MAX_TRIES ? (unsigned)n : MAX_TRIES;
+    return 0;
 }
 
 static int check_options(const struct ckpt_options *o, struct error *e)
@@ -54,14 +64,14 @@ int store_place_open(const struct ckpt_options *o, const char *text,
                      struct store_place *ret, struct error *e)
 {
     _s3_config_ struct s3_config config = {0};
-    struct s3_limits limits = {.max_tries = max_tries(),
-                               .stall_s = (unsigned)o->timeout_s, .tell = store_tell};
+    struct s3_limits limits = {.stall_s = (unsigned)o->timeout_s, .tell = store_tell};
     int rc = check_options(o, e);
 
     if (rc == 0 && s3_uri_parse(text, &ret->uri, e) < 0) {
         e->code = ERR_USAGE;
         rc = -ERR_USAGE;
     }
+    rc = rc < 0 ? rc : take_tries(&limits.max_tries, e);
     rc = rc < 0 ? rc : s3_config_load(&config, e);
     rc = rc < 0 ? rc
                 : s3_open(&config, ret->uri.bucket, &limits, &ret->s3, e);

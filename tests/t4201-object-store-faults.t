@@ -229,6 +229,12 @@ test_cut() {
     AWS_MAX_ATTEMPTS=2 AWS_ENDPOINT_URL=http://127.0.0.1:1 run ckpt ls s3://bucket/cut
     is "$status" 75 'nobody there'
     matches "$(cat err)" '(refused|connect)' 'is told' || show
+    AWS_MAX_ATTEMPTS=abc run ckpt ls s3://bucket/cut
+    is "$status:$(cat err)" "1:muster: AWS_MAX_ATTEMPTS is 'abc': expected a whole number, 1 or more" \
+        'a number of attempts that is none'
+    AWS_ENDPOINT_URL=http://127.0.0.1:99999 run ckpt ls s3://bucket/cut
+    is "$status" 1 'a port that is none'
+    like "$(cat err)" "the endpoint 'http://127.0.0.1:99999' (AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL" 'named'
     rules '{"kill_after": 5}'
     rm -rf p
     as_pid pull "s3://bucket/cut/$step" p -j 1
