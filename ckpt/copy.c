@@ -82,8 +82,11 @@ static int copy_directory(struct io *io, int from, const char *name, int to,
     DIR *d;
     int rc;
 
-    if (in < 0 || mkdirat(to, to_name, 0700) < 0) {
+    if (in < 0) {
         return error_set(e, errno, "copy %s", name);
+    }
+    if (mkdirat(to, to_name, 0700) < 0) {
+        return error_set(e, errno, "make the copy of %s", name);
     }
     out = openat(to, to_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     d = out < 0 ? NULL : fdopendir(in);
@@ -215,6 +218,20 @@ static int clear_way(int to, const struct found *f, struct error *e)
                            e);
 }
 
+/* The copy is all that was read, and is not whole: either that was not, or it was another one
+ * that was written. The name of the copy, which goes, says nothing to anybody. */
+static int blame(struct io *io, int from, const struct found *f, int rc, struct error *e)
+{
+    struct found_facts facts;
+    struct error why = {0};
+    int source = found_check(io, from, f, true, &facts, &why);
+
+    if (source < 0) {
+        return error_text(e, why.code, "%s", why.text);
+    }
+    return error_text(e, -rc, "%s is whole, and its copy is not what was written", f->name);
+}
+
 static int copy_over(struct io *io, int from, const struct found *f, int to,
                      const char *temp, struct found_facts *ret, struct error *e)
 {
@@ -229,7 +246,10 @@ static int copy_over(struct io *io, int from, const struct found *f, int to,
         return error_text(e, EAGAIN, "%s was written to while it was copied",
                           f->name);
     }
-    rc = rc < 0 ? rc : check_as(io, to, f, temp, ret, e);
+    if (rc == 0) {
+        rc = check_as(io, to, f, temp, ret, e);
+        rc = may_be_replaced(rc) ? blame(io, from, f, rc, e) : rc;
+    }
     rc = rc < 0 ? rc : clear_way(to, f, e);
     if (rc == 0 && (renameat(to, temp, to, f->name) < 0 || fsync(to) < 0)) {
         rc = error_set(e, errno, "name the copy %s", f->name);
@@ -239,26 +259,36 @@ static int copy_over(struct io *io, int from, const struct found *f, int to,
 
 /* --- room --- */
 
-static int add_bytes(void *arg, const char *path, uint64_t bytes, struct error *e)
+static int add_file(void *arg, const char *path, uint64_t bytes, struct error *e)
 {
+    struct found_facts *sum = arg;
+
     (void)path, (void)e;
-    *(uint64_t *)arg += bytes;
+    sum->bytes += bytes;
+    sum->n_files++;
     return 0;
 }
 
-/* About how many bytes are there; none where it is not. */
-static uint64_t bytes_of(int dir, const char *name)
+void copy_count(int dir, const struct found *f, struct found_facts *facts)
 {
-    _close_ int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    uint64_t bytes = 0;
+    _close_ int fd = openat(dir, f->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct stat st;
 
+    facts->bytes = facts->n_files = 0;
     if (fd >= 0) {
-        (void)tree_walk(fd, add_bytes, &bytes, NULL);
-    } else if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode)) {
-        bytes = (uint64_t)st.st_size;
+        (void)tree_walk(fd, add_file, facts, NULL);
+    } else if (fstatat(dir, f->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode)) {
+        add_file(facts, f->name, (uint64_t)st.st_size, NULL);
     }
-    return bytes;
+}
+
+/* About how many bytes are there; none where it is not. */
+static uint64_t bytes_of(int dir, const struct found *f)
+{
+    struct found_facts facts;
+
+    copy_count(dir, f, &facts);
+    return facts.bytes;
 }
 
 /* Told with numbers before anything is written; others may take the room meanwhile. Of
@@ -266,14 +296,14 @@ static uint64_t bytes_of(int dir, const char *name)
 static int check_room(int from, const struct found *f, int to, const char *to_path,
                       struct error *e)
 {
-    uint64_t bytes = bytes_of(from, f->name), room;
+    uint64_t bytes = bytes_of(from, f), room;
     struct statvfs fs;
 
     if (fstatvfs(to, &fs) < 0 || fs.f_blocks == 0) {
         return 0;
     }
     room = (uint64_t)(geteuid() == 0 ? fs.f_bfree : fs.f_bavail) * fs.f_frsize +
-           (f->kind == FOUND_MUSTER ? bytes_of(to, f->name) : 0);
+           (f->kind == FOUND_MUSTER ? bytes_of(to, f) : 0);
     return room >= bytes ? 0
                          : error_text(e, ENOSPC, "%s: its filesystem has %llu bytes left, and "
                                       "%s has %llu", to_path, (unsigned long long)room,

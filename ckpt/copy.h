@@ -24,6 +24,10 @@ int copy_check_place(int from, const struct found *f, const char *to_path,
 int copy_is_there(struct io *io, int from, const struct found *f, int to,
                   const char *to_path, struct found_facts *ret, struct error *e);
 
+/* How many files it has, and their bytes: of others than muster's own all are copied, also
+ * those that found_check() does not look at. What cannot be looked at does not count. */
+void copy_count(int dir, const struct found *f, struct found_facts *facts);
+
 /* `from` and `to` are descriptors of directories, `to_path` is that of `to`, which is
  * locked from then on until it is closed. All is read by `io`, once to be copied and once
  * to be verified; nothing is left where that fails. One that is there already is left as

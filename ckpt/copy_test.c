@@ -18,6 +18,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static const char header[] =
@@ -151,6 +152,8 @@ static void test_refused(void)
     put(b.from, "m-5.safetensors", 1);
     is_int(copy(&b, "m-5.safetensors", FOUND_SAFETENSORS, &e), -ERR_FORMAT,
            "one that is cut");
+    is_str(e.text, "m-5.safetensors: the file is cut: expected 79 bytes, found 78",
+           "is told by its own name");
     there(&b, "", "leaves nothing");
     is_int(copy(&b, "m-6.safetensors", FOUND_SAFETENSORS, &e), -ENOENT,
            "one that is gone");
@@ -170,6 +173,92 @@ static void test_refused(void)
     is_int(copy(&b, "m-5.safetensors", FOUND_SAFETENSORS, &e), 0,
            "and after one that was killed");
     there(&b, "m-5.safetensors ", "of which nothing is left");
+    teardown(&b);
+}
+
+/* What is read in large pieces, as to be copied, comes with a bit changed. */
+static ssize_t spoil(struct io *io, int fd, void *to, size_t len, uint64_t at)
+{
+    ssize_t n = io_system_ops.read(io, fd, to, len, at);
+
+    if (n > 0 && len >= 1 << 20) {
+        *(char *)to ^= 1;
+    }
+    return n;
+}
+
+/* One that is whole where it comes from, and whose copy is not. */
+static void test_spoilt(void)
+{
+    struct found f = {.name = "m-5.safetensors", .kind = FOUND_SAFETENSORS};
+    struct io_ops ops = io_system_ops;
+    struct io bad = {.ops = &ops};
+    struct found_facts facts = {0};
+    struct error e = {0};
+    struct bench b;
+
+    setup(&b);
+    ops.read = spoil;
+    put(b.from, f.name, 0);
+    is_int(copy_checkpoint(&bad, b.from, &f, b.to, b.to_path, &facts, &e), -ERR_FORMAT,
+           "a copy that is not what was read");
+    is_str(e.text, "m-5.safetensors is whole, and its copy is not what was written",
+           "is told from a source that is damaged");
+    there(&b, "", "and leaves nothing");
+    teardown(&b);
+}
+
+/* All files count, whatever they are. */
+static void test_count(void)
+{
+    struct found f = {.name = "checkpoint-5", .kind = FOUND_TRAINER};
+    struct found_facts facts = {.n_files = 99, .bytes = 99};
+    struct bench b;
+
+    setup(&b);
+    put_trainer(b.from);
+    put_text(b.from, "checkpoint-5/README.md", "abc", 3);
+    mkdirat(b.from, "checkpoint-5/more", 0700);
+    put_text(b.from, "checkpoint-5/more/x", "a", 1);
+    copy_count(b.from, &f, &facts);
+    is_int((long long)facts.n_files, 4, "files of a directory");
+    is_int((long long)facts.bytes, 8 + sizeof(header) - 1 + 16 + 18 + 3 + 1, "and their bytes");
+    snprintf(f.name, sizeof(f.name), "checkpoint-5/README.md");
+    copy_count(b.from, &f, &facts);
+    ok(facts.n_files == 1 && facts.bytes == 3, "one file");
+    snprintf(f.name, sizeof(f.name), "gone");
+    copy_count(b.from, &f, &facts);
+    ok(facts.n_files == 0 && facts.bytes == 0, "none");
+    teardown(&b);
+}
+
+/* In place of libc's: nothing can be written. */
+static bool is_read_only;
+
+int unlinkat(int at, const char *name, int flags)
+{
+    errno = EROFS;
+    return is_read_only ? -1 : (int)syscall(SYS_unlinkat, at, name, flags);
+}
+
+int mkdirat(int at, const char *name, mode_t mode)
+{
+    errno = EROFS;
+    return is_read_only ? -1 : (int)syscall(SYS_mkdirat, at, name, mode);
+}
+
+static void test_read_only(void)
+{
+    struct error e = {0};
+    struct bench b;
+
+    setup(&b);
+    put_trainer(b.from);
+    is_read_only = true;
+    is_int(copy(&b, "checkpoint-5", FOUND_TRAINER, &e), -EROFS, "onto what is read only");
+    is_str(e.text, "make the copy of checkpoint-5: Read-only file system",
+           "fails for what cannot be made");
+    is_read_only = false;
     teardown(&b);
 }
 
@@ -364,5 +453,8 @@ int main(void)
     test_modes();
     test_locks();
     test_refused();
+    test_spoilt();
+    test_count();
+    test_read_only();
     return tap_done();
 }

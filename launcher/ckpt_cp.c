@@ -85,6 +85,14 @@ static int read_only(int from, struct cp *c, uint64_t bytes, struct error *e)
     return rc;
 }
 
+/* COMMIT says what of muster's own is copied. */
+static void count(int from, struct cp *c)
+{
+    if (c->f.kind != FOUND_MUSTER) {
+        copy_count(from, &c->f, &c->facts);
+    }
+}
+
 static int copy(bool is_dry, int from, struct cp *c, const char *to, struct error *e)
 {
     struct ckpt_progress p;
@@ -132,6 +140,9 @@ int ckpt_verb_cp(const struct ckpt_options *o, const char *from, const char *to)
 
     ckpt_stop_begin();
     rc = rc < 0 ? rc : copy(o->is_dry, from_fd, &c, to, &e);
+    if (rc >= 0) {
+        count(from_fd, &c);
+    }
     if (rc < 0 && ckpt_stop_came()) {
         say_stopped(to, c.f.name, &e);
     }

@@ -275,11 +275,20 @@ test_cp() {
     is "$status" 1 'nor over itself'
     ok 'and it is still there' test -e "p/$(name_of 4)/COMMIT"
     make_foreign f2 10 1
+    echo '{}' >f2/checkpoint-10/config.json
+    run ckpt cp f2/checkpoint-10 to/there --dry-run
+    matches "$(cat err)" 'would have copied [0-9]+ B in 3 files' 'of others all files count'
     run ckpt cp f2/checkpoint-10 to/there -o json
-    is "$(json name <out) $(json files <out)" 'checkpoint-10 1' 'one of the Trainer' || show
+    is "$(json name <out) $(json files <out) $(json bytes <out)" \
+        "checkpoint-10 3 $(cat f2/checkpoint-10/* | wc -c)" 'one of the Trainer' || show
     ok 'the same' diff -r f2/checkpoint-10 to/there/checkpoint-10
     run ckpt cp p to/there
     is "$status" 1 'no directory of them'
+    make_foreign f2 20 1
+    truncate -s 9 f2/checkpoint-20/model.safetensors
+    run ckpt cp f2/checkpoint-20 to/there
+    is "$status" 1 'nor a damaged one of the Trainer'
+    matches "$(cat err)" '^muster: not copied: checkpoint-20: model.safetensors: ' 'told by its own name' || show
 }
 
 # Another one of that name stays, and nobody is told that it was copied.
