@@ -34,7 +34,7 @@ static int tell(const struct ckpt_options *o, const struct cp *c, const char *to
         struct jsonw w = jsonw_start(&text);
 
         jsonw_object(&w, NULL);
-        jsonw_str(&w, "name", c->f.name);
+        ckpt_json_name(&w, c->f.name);
         if (c->f.has_step) {
             jsonw_int(&w, "step", (int64_t)c->f.step);
         }

@@ -4,6 +4,7 @@
 #include "launcher/ckpt_report.h"
 
 #include "base/cleanup.h"
+#include "base/utf8.h"
 #include "ckpt/beside.h"
 #include "launcher/commands.h"
 
@@ -87,10 +88,26 @@ static void add_row(struct ckpt_report *r, const struct ckpt_look *l)
     strlist_add(&r->cells, why_of(l));
 }
 
+void ckpt_json_name(struct jsonw *w, const char *name)
+{
+    _buf_ struct buf bytes = {0};
+
+    jsonw_str(w, "name", name);
+    if (utf8_is_valid(name)) {
+        return;
+    }
+    for (; *name; name++) {
+        unsigned char c = (unsigned char)*name;
+
+        buf_printf(&bytes, c > ' ' && c < 0x7f && c != '%' ? "%c" : "%%%02X", c);
+    }
+    jsonw_str(w, "name_bytes", buf_str(&bytes));
+}
+
 static void add_json(struct jsonw *w, const struct ckpt_look *l)
 {
     jsonw_object(w, NULL);
-    jsonw_str(w, "name", l->name);
+    ckpt_json_name(w, l->name);
     jsonw_str(w, "kind", l->kind);
     if (l->has_step) {
         jsonw_int(w, "step", (int64_t)l->step);

@@ -62,6 +62,10 @@ const char *ckpt_state_name(int rc, bool is_unknown);
 /* A name in that place, a directory or a store, as a line. */
 void ckpt_print_name(const char *place, const char *name);
 
+/* As "name"; of one that is not UTF-8, which is shown as what it is not, its bytes, too: as
+ * "name_bytes", those that are not printable ASCII, blanks and '%' as %XX. */
+void ckpt_json_name(struct jsonw *w, const char *name);
+
 /* "muster: passed over, damaged: ..." on stderr, without what a terminal acts on: the
  * names in `why` are anybody's. */
 void ckpt_tell(const char *what, const char *state, const struct error *why);

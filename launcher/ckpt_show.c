@@ -229,7 +229,7 @@ static int show_as_json(const struct contents *c, enum show_format format)
     struct jsonw w = jsonw_start(&text);
 
     jsonw_object(&w, NULL);
-    jsonw_str(&w, "name", c->found.name);
+    ckpt_json_name(&w, c->found.name);
     jsonw_str(&w, "kind", found_kind_name(c->found.kind));
     if (c->found.is_step) {
         jsonw_int(&w, "step", (int64_t)c->found.step);

@@ -90,6 +90,20 @@ test_held() {
     is "$status:$(ls -A p)" 0:checkpoint-4 'once it may go it does'
 }
 
+# What is no text is shown as something else; its bytes say what it is called.
+test_bytes() {
+    local name=$'b/x\xff %-5.safetensors'
+    mkdir b
+    printf '\002\0\0\0\0\0\0\0{}' | tee "$name" >b/y-6.safetensors
+    run ckpt ls b -o json
+    is "$(json 0.name <out) $(json 0.name_bytes <out || echo none)" 'y-6.safetensors none' 'text is itself'
+    is "$(json 1.name_bytes <out)" 'x%FF%20%25-5.safetensors' 'what is none has its bytes' || show
+    run ckpt verify "$name" -o json
+    is "$(json 0.name_bytes <out)" 'x%FF%20%25-5.safetensors' 'by itself, too'
+    run ckpt cp "$name" b2 -o json
+    is "$(json name_bytes <out)" 'x%FF%20%25-5.safetensors' 'and copied'
+}
+
 # The newest that verifies is never among those that go.
 test_damaged() {
     made
