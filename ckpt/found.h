@@ -114,6 +114,7 @@ struct found_facts {
      * unless others that are named like it are whole (beside_has_whole()). */
     bool is_foreign;
     unsigned n_ranks; /* whose files were counted; 0: those of none */
+    bool is_counted;  /* it says itself of how many there have to be any */
 };
 
 /* 0: it is whole, and with `is_deep` every byte was held against its checksum where

@@ -81,6 +81,7 @@ struct found_tree {
     bool is_deep;
     bool has_weights; /* of a model that is not split */
     bool has_states;  /* of DeepSpeed, and those of all ranks */
+    bool is_counted;  /* of these, how many ranks there are stands in one */
 };
 /* Each file in it that has a structure, down to a depth; what is no file of torch.save
  * but only called like one is left alone. */

@@ -602,6 +602,78 @@ static void test_world(void)
     teardown(&b);
 }
 
+/* What a file of it says of how many others there have to be. */
+static void test_said(void)
+{
+#define MODEL(dp, mp) "zero_pp_rank_" #dp "_mp_rank_0" #mp "_model_states.pt"
+#define OPTIM(dp, mp) "zero_pp_rank_" #dp "_mp_rank_0" #mp "_optim_states.pt"
+#define NONE "no file *_optim_states.pt"
+    static const struct {
+        const char *dir, *names, *file, *says; /* the last two: one file more */
+        int rc;
+        const char *why;
+    } cases[] = {
+        {"global_step5", "", "mp_rank_00_model_states.pt", "optimizer=None dp_world_size=4 "
+         "mp_world_size=1 ds_config={ zero_optimization={ stage=2 } }", -ENOENT, NONE},
+        {"global_step5", "", "mp_rank_00_model_states.pt", "optimizer=None param_shapes={ } "
+         "dp_world_size=1 mp_world_size=1", -ENOENT, NONE},
+        {"global_step5", OPTIM(0, 0), "mp_rank_00_model_states.pt", "optimizer=None "
+         "param_shapes={ } dp_world_size=1 mp_world_size=1", 0, ""},
+        {"global_step5", "zero/x", "mp_rank_00_model_states.pt", "optimizer=None "
+         "param_shapes={ } dp_world_size=4 mp_world_size=1", 0, ""},
+        {"global_step5", "", "mp_rank_00_model_states.pt", "stage=3 optimizer={ x=1 } "
+         "param_shapes=None dp_world_size=4 mp_world_size=1 zero_optimization={ stage=0 }", 0,
+         ""},
+        {"global_step5", "", "mp_rank_00_model_states.pt", "optimizer={ x=1 } dp_world_size=4 "
+         "mp_world_size=1 ds_config={ optimizer=None zero_optimization={ stage=2 } }", 0, ""},
+        {"global_step5", "", "mp_rank_00_model_states.pt", "stage=2 optimizer=None "
+         "dp_world_size=4 mp_world_size=1", 0, ""},
+        {"global_step5", "expp_rank_0_mp_rank_00_optim_states.pt "
+         "layer_0_expert_1_mp_rank_00_model_states.pt", "mp_rank_00_model_states.pt",
+         "optimizer=None param_shapes=None dp_world_size=4 mp_world_size=1", 0, ""},
+        {"global_step5", "", "mp_rank_00_model_states.pt", "dp_world_size=4 mp_world_size=2",
+         -ENOENT, "of 2 files *_model_states.pt 1 are there"},
+        {"global_step5", "mp_rank_01_model_states.pt", "mp_rank_00_model_states.pt",
+         "dp_world_size=4 mp_world_size=2", 0, ""},
+        {"global_step5", MODEL(1, 0) " " OPTIM(0, 0) " " OPTIM(1, 0), MODEL(0, 0),
+         "dp_world_size=3 mp_world_size=1", -ENOENT, "of 3 files *_model_states.pt 2 are"},
+        {"global_step5", "mp_rank_01_model_states.pt " OPTIM(0, 0), "mp_rank_00_model_states.pt",
+         "dp_world_size=2 mp_world_size=2", -ENOENT, "of 4 files *_optim_states.pt 1 are there"},
+        {"iter_0000100", "", "mp_rank_00/model_optim_rng.pt", "args={ "
+         "tensor_model_parallel_size=2 pipeline_model_parallel_size=1 }", -ENOENT,
+         "of 2 directories mp_rank_<rank> 1 are there"},
+        {"iter_0000100", "mp_rank_01/model_optim_rng.pt", "mp_rank_00/model_optim_rng.pt",
+         "tensor_model_parallel_size=2 pipeline_model_parallel_size=1 "
+         "expert_model_parallel_size=8", 0, ""},
+        {"iter_0000100", "mp_rank_01_000/model_rng.pt", "mp_rank_00_000/model_rng.pt",
+         "tensor_model_parallel_size=2 pipeline_model_parallel_size=2", -ENOENT,
+         "of 4 directories mp_rank_<rank> 2 are there"},
+        {"iter_0000100", "", "mp_rank_00_000_000/model_optim_rng.pt", "expert_model_parallel_size"
+         "=2 tensor_model_parallel_size=1", -ENOENT, "of 2 directories mp_rank_<rank> 1"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct found_facts facts;
+        struct error e = {0};
+        struct bench b;
+        char path[256];
+
+        setup(&b);
+        snprintf(path, sizeof(path), "%s %s", cases[i].names, cases[i].file);
+        put_all(&b, cases[i].dir, path);
+        snprintf(path, sizeof(path), "%s/%s", cases[i].dir, cases[i].file);
+        last_bed_put_dict(b.dir, path, cases[i].says);
+        is_int(check(&b, cases[i].dir, &facts, &e), cases[i].rc, "%s beside '%s' (%s)",
+               cases[i].says, cases[i].names, e.text);
+        like(e.text, cases[i].why, "and why");
+        ok(facts.is_counted, "it says itself how many there are");
+        teardown(&b);
+    }
+#undef MODEL
+#undef OPTIM
+#undef NONE
+}
+
 static void test_lacks(void)
 {
     struct found f = {.name = "checkpoint-60"}, whole = {.name = "checkpoint-5"};
@@ -643,6 +715,7 @@ int main(void)
     test_foreign();
     test_state();
     test_world();
+    test_said();
     test_lacks();
     return tap_done();
 }
