@@ -9,6 +9,7 @@
  *   found_index.c    which tensors are in which file
  *   found_json.c     JSON as Python writes it
  *   found_ranks.c    files of which each rank writes one
+ *   found_shards.c   pieces that ranks write by themselves
  *   found_files.c    single files
  *   found_trainer.c  directories of the Hugging Face Trainer, and of Accelerate
  *   found_model.c    those of DeepSpeed and Megatron
@@ -96,6 +97,11 @@ int found_check_ranks(const struct strlist *names, const char *begin,
 /* Likewise of DeepSpeed's, which are in this directory, if any. */
 int found_check_shards(struct found_tree *t, int dir,
                        const struct strlist *names, struct error *e);
+
+/* Pieces of tensors in shard-*.safetensors, which are whole: none is missing before another
+ * one. -ENOENT. */
+int found_check_pieces(struct io *io, int dir, const struct strlist *names,
+                       struct error *e);
 
 /* A file *.index.json: what it says is where it says. */
 int found_check_index(struct io *io, int dir, const char *name, struct error *e);
