@@ -94,6 +94,9 @@ int found_check_tree(struct found_tree *t, int dir, struct found_facts *facts,
 int found_check_ranks(const struct strlist *names, const char *begin,
                       const char *end, unsigned world, unsigned *ret_n,
                       struct error *e);
+/* Whether it is such a file or directory, of which each rank writes one, or each part of a
+ * model has one. */
+bool found_is_of_rank_name(const char *name);
 /* Likewise of DeepSpeed's, which are in this directory, if any. */
 int found_check_shards(struct found_tree *t, int dir,
                        const struct strlist *names, struct error *e);

@@ -175,3 +175,17 @@ int found_check_shards(struct found_tree *t, int dir,
     }
     return rc;
 }
+
+/* --- names --- */
+
+bool found_is_of_rank_name(const char *name)
+{
+    struct shards model = {.what = "model"}, optim = {.what = "optim"};
+    unsigned rank;
+
+    return rank_between(name, "rng_state_", ".pth", &rank) ||
+           rank_between(name, "random_states_", ".pkl", &rank) ||
+           rank_between(name, "__", ".metadata", &rank) || take_shard(name, &model) ||
+           take_shard(name, &optim) || found_is_shard_name(name) ||
+           (str_starts(name, "mp_rank_") && !strchr(name, '.'));
+}

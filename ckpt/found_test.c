@@ -674,6 +674,78 @@ static void test_said(void)
 #undef NONE
 }
 
+/* Of those that do not say it, which are short by what lies beside them. */
+static void test_beside(void)
+{
+#define RANKS(n) DIFFUSERS "random_states_0.pkl" n
+    static const struct {
+        const char *newest, *middle, *oldest, *want;
+    } cases[] = {
+        {RANKS(""), RANKS(" random_states_1.pkl"), RANKS(" random_states_1.pkl"), "100"},
+        {RANKS(""), RANKS(""), RANKS(" random_states_1.pkl"), "000"},
+        {RANKS(""), "random_states_0.pkl random_states_1.pkl", RANKS(""), "000"},
+        {RANKS(""), "random_states_0.pkl random_states_1.pkl",
+         RANKS(" random_states_1.pkl random_states_2.pkl"), "100"},
+        {RANKS(""), "random_states_1.pkl random_states_3.pkl", "random_states_0.pkl", "000"},
+        {RANKS(" random_states_1.pkl"), RANKS(""), RANKS(""), "000"},
+        {TRAINER "rng_state.pth trainer_state.json",
+         TRAINER "rng_state_0.pth rng_state_1.pth trainer_state.json", "", "000"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _free_ struct found_set *sets = NULL;
+        _free_ struct found *all = NULL;
+        _free_ size_t *series = NULL;
+        char got[8] = "";
+        struct bench b;
+        size_t n = 0;
+
+        setup(&b);
+        put_all(&b, "checkpoint-30", cases[i].newest);
+        put_all(&b, "checkpoint-5", cases[i].middle);
+        put_all(&b, "checkpoint-4", cases[i].oldest);
+        if (found_list(io_system(), b.dir, &all, &n, NULL) == 0) {
+            series = found_series(all, sizeof(*all), n);
+            sets = found_sets_in(io_system(), b.dir, all, n, series);
+        }
+        for (size_t k = 0; k < n && k < 3; k++) {
+            got[k] = sets[k].is_short ? '1' : '0';
+        }
+        is_str(got, cases[i].want, "'%s' over '%s' and '%s'", cases[i].newest, cases[i].middle,
+               cases[i].oldest);
+        teardown(&b);
+    }
+#undef RANKS
+}
+
+/* One that says itself that it has all is not short, whatever an older one had. */
+static void test_beside_counted(void)
+{
+    _free_ struct found_set *sets = NULL;
+    _free_ struct found *all = NULL;
+    _free_ size_t *series = NULL;
+    struct error e = {0};
+    struct bench b;
+    size_t n = 0;
+
+    setup(&b);
+    put_all(&b, "iter_0000020", "mp_rank_00/model_optim_rng.pt");
+    put_all(&b, "iter_0000010", "mp_rank_00/model_optim_rng.pt mp_rank_01/model_optim_rng.pt");
+    found_list(io_system(), b.dir, &all, &n, NULL);
+    series = found_series(all, sizeof(*all), n);
+    sets = found_sets_in(io_system(), b.dir, all, n, series);
+    ok(n == 2 && sets[0].is_short && sets[1].n_files == 2, "one that does not is");
+    is_int(found_tell_short(&all[0], &e), -ENOENT, "it is unfinished");
+    like(e.text, "iter_0000020: it was never finished: of what each rank writes 1 are there",
+         "and why");
+    free(sets);
+    last_bed_put_dict(b.dir, "iter_0000020/mp_rank_00/model_optim_rng.pt",
+                      "tensor_model_parallel_size=1");
+    sets = found_sets_in(io_system(), b.dir, all, n, series);
+    ok(!sets[0].is_short && all[0].n_ranks == 0, "one that says it is not");
+    teardown(&b);
+}
+
 static void test_lacks(void)
 {
     struct found f = {.name = "checkpoint-60"}, whole = {.name = "checkpoint-5"};
@@ -716,6 +788,8 @@ int main(void)
     test_state();
     test_world();
     test_said();
+    test_beside();
+    test_beside_counted();
     test_lacks();
     return tap_done();
 }
