@@ -58,6 +58,10 @@ struct found {
      * is trained further, it may be. Nobody starts from it. */
     bool is_part;
     unsigned world; /* how many ranks saved it; 0: not known. For the caller to set */
+    /* Of a directory: how many of its files, and directories, are of which each rank writes
+     * one, for found_sets() to hold against others. 0: none; or whoever has checked it sets
+     * it so, as it is not whole, or says itself how many there are (is_counted). */
+    unsigned n_ranks;
 };
 
 /* All that look like one: with the highest step first, those without a step last; of
@@ -88,20 +92,29 @@ size_t *found_series(const struct found *all, size_t stride, size_t n);
 /* Files that are one checkpoint together, as where each rank writes one
  * (step20_rank0.pt, step20_rank1.pt): those of one series and one step, whose names say
  * that it is one; where none does, those of names that differ in the rank. Directories
- * are complete by themselves. */
+ * are one by themselves, with files of ranks in them. */
 struct found_set {
     size_t first;   /* 1 and the place of its first; 0: it is one by itself */
-    size_t n_files; /* that differ in numbers alone; 1 where it is one by itself */
+    size_t n_files; /* that differ in numbers alone, or of ranks; 1 where there is none */
     /* It was never finished, by what others of its series have. It lacks the file of a
      * rank, below the highest that it has, of which another one has a file; or an older
-     * one has more files, and no other has as few. Not where it is known how many ranks
-     * saved it, and it has as many files. Two that lack their last ranks, the same, pass
-     * for those of fewer ranks: nobody removes the newest of those with most files. */
+     * one has more files, and neither the next newer nor the next older one has as few. Of
+     * directories those tell that have the same kind, and names that are alike. Not where
+     * it is known how many ranks saved it, and it has as many files. Two in a row that lack
+     * their last ranks, the same, pass for those of fewer ranks: nobody removes the newest
+     * of those with most files, nor leaves one of the two. */
     bool is_short;
 };
 /* Of each, as found_series(), which `series` is of. */
 struct found_set *found_sets(const struct found *all, size_t stride, size_t n,
                              const size_t *series);
+/* Likewise of those in `dir`. A directory is short only where it does not say itself how
+ * many ranks there are, and one with more is whole by its structure: what tells nothing is
+ * looked at, and its n_ranks is 0 then. */
+struct found_set *found_sets_in(struct io *io, int dir, struct found *all, size_t n,
+                                const size_t *series);
+/* That one is short. -ENOENT. */
+int found_tell_short(const struct found *f, struct error *e);
 
 struct found_facts {
     uint64_t bytes;    /* of its files */
@@ -114,6 +127,7 @@ struct found_facts {
      * unless others that are named like it are whole (beside_has_whole()). */
     bool is_foreign;
     unsigned n_ranks; /* whose files were counted; 0: those of none */
+    bool is_counted;  /* it says itself of how many there have to be any */
 };
 
 /* 0: it is whole, and with `is_deep` every byte was held against its checksum where

@@ -46,6 +46,7 @@ struct signs {
     bool has_weights; /* of such a model */
     bool has_model;   /* so many of its files, or such, that it needs no config.json */
     bool has_others;    /* other checkpoints: it is a place for them */
+    unsigned n_ranks;   /* files of which each rank writes one */
 };
 
 static void take_model_sign(struct signs *s, const char *name)
@@ -84,6 +85,7 @@ static void take_sign(struct signs *s, const char *name)
                   found_matches(name, "__", ".metadata");
     s->has_megatron |= str_starts(name, "mp_rank_") && !strchr(name, '.');
     s->has_common |= strcmp(name, "common.pt") == 0;
+    s->n_ranks += found_is_of_rank_name(name);
     take_model_sign(s, name);
     s->has_deepspeed_dir |= strcmp(name, "checkpoint") == 0;
     s->has_others |= is_trainer_name(name) || step_parse_name(name, &step) ||
@@ -161,6 +163,7 @@ bool found_directory(struct io *io, int dir, struct found *f)
     if (!tell_kind(&s, f, &f->kind)) {
         return false;
     }
+    f->n_ranks = s.n_ranks;
     if (f->kind == FOUND_MODEL) {
         settle_model(&s, f);
     }

@@ -8,6 +8,8 @@
 #include "ckpt/found_bed.h"
 #include "tests/lib/tap.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -79,8 +81,68 @@ static void test_index(void)
 #undef MODEL
 }
 
+/* A file of a rank, with a piece of w: rows and columns of it, and where these begin. Bytes,
+ * of which `header` says where they lie. */
+static void put_piece(int dir, unsigned rank, const unsigned piece[4])
+{
+    _buf_ struct buf header = {0}, file = {0};
+    unsigned bytes = piece[0] * piece[1];
+    char name[64];
+
+    buf_printf(&header, "{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{\\\"w\\\":{"
+               "\\\"saved_offsets\\\":[%u,%u]}}\"},\"w\":{\"dtype\":\"U8\",\"shape\":[%u,%u],"
+               "\"data_offsets\":[0,%u]}}", piece[2], piece[3], piece[0], piece[1], bytes);
+    for (int i = 0; i < 8; i++) {
+        buf_putc(&file, (char)(header.len >> 8 * i));
+    }
+    buf_append(&file, header.data, header.len);
+    for (unsigned i = 0; i < bytes; i++) {
+        buf_putc(&file, 'x');
+    }
+    snprintf(name, sizeof(name), "step-5/shard-%05u-model-00001-of-00001.safetensors", rank);
+    found_bed_put(dir, name, file.data, file.len);
+}
+
+/* A rank that has no piece has no file; whose file is missing leaves a hole. */
+static void test_pieces(void)
+{
+    static const struct {
+        unsigned pieces[3][4]; /* of ranks 1, 2 and 3: none without rows */
+        int rc;
+        const char *what;
+    } cases[] = {
+        {{{2, 4, 0, 0}, {2, 4, 2, 0}, {1, 4, 4, 0}}, 0, "all are there"},
+        {{{0}, {2, 4, 2, 0}, {1, 4, 4, 0}}, -ENOENT, "the first is missing"},
+        {{{2, 4, 0, 0}, {0}, {1, 4, 4, 0}}, -ENOENT, "one in the middle is"},
+        {{{2, 4, 0, 0}, {0}, {2, 4, 2, 0}}, 0, "the second had none"},
+        {{{2, 2, 0, 0}, {2, 2, 2, 2}, {2, 2, 0, 2}}, -ENOENT, "a corner is missing"},
+        {{{2, 4, 0, 0}, {2, 4, 0, 0}, {0}}, 0, "two have the same"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        char path[FOUND_BED_PATH_BYTES];
+        int dir = found_bed_open(path);
+        struct found_facts facts;
+        struct error e = {0};
+        struct found f;
+
+        mkdirat(dir, "step-5", 0700);
+        for (unsigned k = 0; k < 3; k++) {
+            if (cases[i].pieces[k][0]) {
+                put_piece(dir, k + 1, cases[i].pieces[k]);
+            }
+        }
+        found_one(io_system(), dir, "step-5", &f);
+        is_int(found_check(io_system(), dir, &f, true, &facts, &e), cases[i].rc, "%s (%s)",
+               cases[i].what, e.text);
+        like(e.text, cases[i].rc ? "of 'w' not all pieces are in files" : "", "and why");
+        found_bed_close(dir, path);
+    }
+}
+
 int main(void)
 {
     test_index();
+    test_pieces();
     return tap_done();
 }

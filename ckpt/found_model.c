@@ -9,11 +9,13 @@
  * the model, a model_optim_rng.pt in each; or in its distributed format common.pt,
  * metadata.json and a checkpoint of torch.distributed.checkpoint. The number in
  * latest_checkpointed_iteration.txt beside them is written over in place, and may be
- * missing after a crash: it proves nothing (ckpt/tracker.h).
+ * missing after a crash: it proves nothing (ckpt/tracker.h). How many parts there are
+ * the arguments of the run say, which each part has.
  */
 #include <config.h>
 
 #include "ckpt/found_priv.h"
+#include "ckpt/torch_file.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -25,6 +27,7 @@ int found_check_deepspeed(struct io *io, int dir, bool is_deep,
     struct found_tree t = {.io = io, .is_deep = is_deep};
     int rc = found_check_tree(&t, dir, facts, e);
 
+    facts->is_counted = t.is_counted;
     return rc < 0 ? rc
            : t.has_states ? 0
                : error_text(e, ENOENT, "it was never finished: no file "
@@ -33,8 +36,12 @@ int found_check_deepspeed(struct io *io, int dir, bool is_deep,
 
 /* --- Megatron --- */
 
+enum { MAX_PARTS = 100000 };
+
 struct parts {
     unsigned n, at[3]; /* directories; the highest of each number, and one */
+    int n_numbers;     /* that a name has */
+    const char *first; /* borrowed */
 };
 
 static bool take_part(const char *name, struct parts *p)
@@ -48,6 +55,8 @@ static bool take_part(const char *name, struct parts *p)
         return false;
     }
     p->n++;
+    p->n_numbers = n > p->n_numbers ? n : p->n_numbers;
+    p->first = p->first ? p->first : name;
     for (int i = 0; i < 3; i++) {
         p->at[i] = at[i] >= p->at[i] ? at[i] + 1 : p->at[i];
     }
@@ -75,8 +84,43 @@ static int check_part(struct io *io, int dir, const char *name, struct error *e)
                                             "%s/model_optim_rng.pt", name);
 }
 
+/* A part's name has more numbers the more ways a model is split. False: it does not say
+ * how many there are. */
+static bool ask_file(struct io *io, int dir, const char *name, struct parts *p)
+{
+    struct torch_asked asked[] = {{.key = "tensor_model_parallel_size"},
+                                  {.key = "pipeline_model_parallel_size"},
+                                  {.key = "expert_model_parallel_size"}};
+    int fd = io->ops->open_file(io, dir, name);
+
+    if (fd < 0) {
+        return false;
+    }
+    torch_file_ask(io, fd, asked, ARRAY_SIZE(asked));
+    io->ops->close(io, fd);
+    for (int i = 0; i < p->n_numbers; i++) {
+        if (asked[i].number > p->at[i] && asked[i].number <= MAX_PARTS) {
+            p->at[i] = (unsigned)asked[i].number;
+        }
+    }
+    return asked[0].is_number;
+}
+
+static bool ask_parts(struct io *io, int dir, struct parts *p)
+{
+    int fd = p->first ? io->ops->open_dir(io, dir, p->first) : -ENOENT;
+    bool is_said = false;
+
+    if (fd >= 0) {
+        is_said = ask_file(io, fd, "model_optim_rng.pt", p) ||
+                  ask_file(io, fd, "model_rng.pt", p);
+        io->ops->close(io, fd);
+    }
+    return is_said;
+}
+
 static int check_parts(struct io *io, int dir, const struct strlist *names,
-                       struct error *e)
+                       struct found_facts *facts, struct error *e)
 {
     struct parts p = {0};
     unsigned long long all;
@@ -89,6 +133,7 @@ static int check_parts(struct io *io, int dir, const struct strlist *names,
             return rc;
         }
     }
+    facts->is_counted = ask_parts(io, dir, &p);
     all = (unsigned long long)p.at[0] * p.at[1] * (p.at[2] ? p.at[2] : 1);
     return p.n < all
                ? error_text(e, ENOENT, "it was never finished: of %llu directories "
@@ -136,7 +181,7 @@ int found_check_megatron(struct io *io, int dir, bool is_deep,
         is_by_rank = is_by_rank || str_starts(names.items[i], "mp_rank_");
     }
     if (rc == 0) {
-        rc = is_by_rank ? check_parts(io, dir, &names, e)
+        rc = is_by_rank ? check_parts(io, dir, &names, facts, e)
                         : check_distributed(io, dir, &names, is_deep, facts, e);
     }
     return rc < 0 ? rc : found_check_tree(&t, dir, facts, e);

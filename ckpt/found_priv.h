@@ -11,6 +11,7 @@
  *   found_scan.c     whether that is whole
  *   found_texts.c    what is read besides the weights
  *   found_ranks.c    files of which each rank writes one
+ *   found_shards.c   pieces that ranks write by themselves
  *   found_files.c    single files
  *   found_trainer.c  directories of the Hugging Face Trainer, and of Accelerate
  *   found_model.c    those of DeepSpeed and Megatron
@@ -84,6 +85,7 @@ struct found_tree {
     bool has_texts;   /* for the caller to set: found_check_text() is for it */
     bool has_weights; /* of a model that is not split */
     bool has_states;  /* of DeepSpeed, and those of all ranks */
+    bool is_counted;  /* of these, how many ranks there are stands in one */
 };
 /* Each file in it that has a structure, down to a depth; what is no file of torch.save
  * but only called like one is left alone. */
@@ -95,9 +97,17 @@ int found_check_tree(struct found_tree *t, int dir, struct found_facts *facts,
 int found_check_ranks(const struct strlist *names, const char *begin,
                       const char *end, unsigned world, unsigned *ret_n,
                       struct error *e);
+/* Whether it is such a file or directory, of which each rank writes one, or each part of a
+ * model has one. */
+bool found_is_of_rank_name(const char *name);
 /* Likewise of DeepSpeed's, which are in this directory, if any. */
 int found_check_shards(struct found_tree *t, int dir,
                        const struct strlist *names, struct error *e);
+
+/* Pieces of tensors in shard-*.safetensors, which are whole: none is missing before another
+ * one. -ENOENT. */
+int found_check_pieces(struct io *io, int dir, const struct strlist *names,
+                       struct error *e);
 
 /* A file *.index.json: what it says is where it says. */
 int found_check_index(struct io *io, int dir, const char *name, struct error *e);

@@ -6,8 +6,10 @@
  *
  * DeepSpeed's are *_mp_rank_<M>_{model,optim}_states.pt, with zero_pp_rank_<D> in
  * front where each of the D ranks that share has a part: all D times M. How many that
- * is stands in a file of model states. The text `latest` beside them says nothing:
- * it is written before the others are waited for.
+ * is stands in a file of model states, and so does whether the optimizer's states are
+ * apart, in files of their own: ZeRO then has the shapes of parameters there. Where they
+ * were made one for any number of ranks, the directory zero/ has them. The text `latest`
+ * beside them says nothing: it is written before the others are waited for.
  */
 #include <config.h>
 
@@ -61,19 +63,26 @@ int found_check_ranks(const struct strlist *names, const char *begin,
 /* What such a name has before "_states.pt", and how many there are of its kind. */
 struct shards {
     const char *what; /* "model" or "optim" */
-    unsigned n, dp, mp; /* files; ranks that their names have */
+    unsigned n, dp, mp; /* files; ranks that their names have, 0 where these have none */
+};
+
+/* What a file of model states says of all; 0: nothing. */
+struct said {
+    uint64_t dp, mp;
+    bool is_apart; /* the optimizer's states are */
 };
 
 static bool take_shard(const char *name, struct shards *s)
 {
     char end[32];
     unsigned dp = 0, mp = 0;
+    bool has_dp = true;
     int len = 0;
 
     snprintf(end, sizeof(end), "_%s_states.pt", s->what);
     name += str_starts(name, "bf16_") ? strlen("bf16_") : 0;
     if (sscanf(name, "zero_pp_rank_%7u_mp_rank_%7u%n", &dp, &mp, &len) != 2) {
-        dp = 0;
+        has_dp = false;
         len = 0;
         if (sscanf(name, "mp_rank_%7u%n", &mp, &len) != 1) {
             return false;
@@ -83,39 +92,63 @@ static bool take_shard(const char *name, struct shards *s)
         return false;
     }
     s->n++;
-    s->dp = dp >= s->dp ? dp + 1 : s->dp;
+    s->dp = has_dp && dp >= s->dp ? dp + 1 : s->dp;
     s->mp = mp >= s->mp ? mp + 1 : s->mp;
     return true;
 }
 
-static int check_all(const struct shards *s, unsigned long long all,
-                     struct error *e)
+static uint64_t larger(uint64_t a, uint64_t b)
 {
+    return a > b ? a : b;
+}
+
+static int check_all(const struct shards *s, const struct said *said, struct error *e)
+{
+    uint64_t all = (s->dp ? larger(s->dp, said->dp) : 1) * larger(s->mp, said->mp);
+
     return s->n < all
                ? error_text(e, ENOENT, "it was never finished: of %llu files "
-                            "*_%s_states.pt %u are there", all, s->what, s->n)
+                            "*_%s_states.pt %u are there", (unsigned long long)all,
+                            s->what, s->n)
                : 0;
 }
 
-/* A file of model states says how many ranks share; 0: none does. */
-static uint64_t ask_file(struct io *io, int dir, const char *name, const char *key)
+static void ask_file(struct io *io, int dir, const char *name, struct said *ret)
 {
+    enum { DP, MP, SHAPES, OPTIMIZER, STAGE };
+    struct torch_asked asked[] = {
+        [DP] = {.key = "dp_world_size"}, [MP] = {.key = "mp_world_size"},
+        [SHAPES] = {.key = "param_shapes"}, [OPTIMIZER] = {.key = "optimizer"},
+        [STAGE] = {.key = "stage", .behind = "zero_optimization"}};
     int fd = io->ops->open_file(io, dir, name);
-    uint64_t n = 0;
 
     if (fd >= 0) {
-        torch_file_number(io, fd, key, &n);
+        torch_file_ask(io, fd, asked, ARRAY_SIZE(asked));
         io->ops->close(io, fd);
     }
-    return n > MAX_RANK ? 0 : n;
+    ret->dp = asked[DP].number > MAX_RANK ? 0 : asked[DP].number;
+    ret->mp = asked[MP].number > MAX_RANK ? 0 : asked[MP].number;
+    ret->is_apart = asked[SHAPES].is_there
+                        ? !asked[SHAPES].is_none
+                        : asked[OPTIMIZER].is_none && asked[STAGE].number > 0;
+}
+
+static bool is_universal(const struct strlist *names)
+{
+    for (size_t i = 0; i < names->n; i++) {
+        if (strcmp(names->items[i], "zero") == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 int found_check_shards(struct found_tree *t, int dir,
                        const struct strlist *names, struct error *e)
 {
     struct shards model = {.what = "model"}, optim = {.what = "optim"};
+    struct said said = {0};
     const char *first = NULL;
-    unsigned long long all;
     int rc;
 
     for (size_t i = 0; i < names->n; i++) {
@@ -132,14 +165,27 @@ int found_check_shards(struct found_tree *t, int dir,
         return error_text(e, ENOENT, "it was never finished: no file "
                           "*_model_states.pt");
     }
-    all = (unsigned long long)model.dp * model.mp;
-    rc = check_all(&model, all, e);
+    ask_file(t->io, dir, first, &said);
+    t->is_counted = said.dp > 0 && said.mp > 0;
+    rc = check_all(&model, &said, e);
     if (rc == 0 && optim.n > 0) {
-        unsigned long long dp = ask_file(t->io, dir, first, "dp_world_size");
-        unsigned long long mp = ask_file(t->io, dir, first, "mp_world_size");
-
-        all = (unsigned long long)optim.dp * optim.mp;
-        rc = check_all(&optim, dp * mp > all ? dp * mp : all, e);
+        rc = check_all(&optim, &said, e);
+    } else if (rc == 0 && said.is_apart && !is_universal(names)) {
+        rc = error_text(e, ENOENT, "it was never finished: no file *_optim_states.pt");
     }
     return rc;
+}
+
+/* --- names --- */
+
+bool found_is_of_rank_name(const char *name)
+{
+    struct shards model = {.what = "model"}, optim = {.what = "optim"};
+    unsigned rank;
+
+    return rank_between(name, "rng_state_", ".pth", &rank) ||
+           rank_between(name, "random_states_", ".pkl", &rank) ||
+           rank_between(name, "__", ".metadata", &rank) || take_shard(name, &model) ||
+           take_shard(name, &optim) || found_is_shard_name(name) ||
+           (str_starts(name, "mp_rank_") && !strchr(name, '.'));
 }

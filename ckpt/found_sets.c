@@ -2,6 +2,8 @@
 /*
  * Which files are one checkpoint together, and whether all of it is there. No file says
  * how many there have to be: what others have, of other steps, tells of what is missing.
+ * So it is with directories in which each rank writes a file, as far as none in there says
+ * it (rng_state_<rank>.pth, say).
  */
 #include <config.h>
 
@@ -10,6 +12,7 @@
 #include "base/cleanup.h"
 #include "ckpt/beside.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 /* Some structures, each of which begins with what was found. */
@@ -48,12 +51,16 @@ static void find_first(const struct list *l, size_t i, const size_t *series,
     }
 }
 
-/* How many there are of the name of which there are most, numbers aside. */
+/* How many there are of the name of which there are most, numbers aside; in a directory,
+ * those of ranks. */
 static size_t count(const struct list *l, size_t n, size_t first,
                     const struct found_set *sets)
 {
     size_t most = 1, run = 1, last = first;
 
+    if (!found_is_file(at(l, first)) && at(l, first)->n_ranks > 1) {
+        return at(l, first)->n_ranks;
+    }
     for (size_t i = first + 1; i < n && at(l, i)->step == at(l, first)->step; i++) {
         if (sets[first].first == 0 || sets[i].first != first + 1) {
             continue;
@@ -70,22 +77,36 @@ static bool is_first(const struct found_set *sets, size_t i)
     return sets[i].first == 0 || sets[i].first == i + 1;
 }
 
-/* `n_files` has those of each set at its first. */
-static bool is_few(const size_t *n_files, size_t n, const size_t *series,
-                   const struct found_set *sets, size_t first)
+/* Whether one tells how many files of ranks the other has to have. */
+static bool is_comparable(const struct found *a, const struct found *b)
 {
+    return found_is_file(a)
+               ? found_is_file(b)
+               : a->n_ranks > 0 && b->n_ranks > 0 && a->kind == b->kind &&
+                     beside_is_like(a->name, b->name);
+}
+
+/* `n_files` has those of each set at its first. A program that goes on with fewer ranks
+ * saves more than once. */
+static bool is_few(const struct list *l, size_t n, const size_t *n_files,
+                   const size_t *series, const struct found_set *sets, size_t first)
+{
+    size_t newer = 0, older = 0;
     bool has_more = false;
 
     for (size_t i = 0; i < n; i++) {
-        if (i == first || series[i] != series[first] || !is_first(sets, i)) {
+        if (i == first || series[i] != series[first] || !is_first(sets, i) ||
+            !is_comparable(at(l, first), at(l, i))) {
             continue;
         }
-        if (n_files[i] == n_files[first]) {
-            return false;
+        if (i < first) {
+            newer = n_files[i];
+        } else {
+            older = older ? older : n_files[i];
+            has_more = has_more || n_files[i] > n_files[first];
         }
-        has_more = has_more || (i > first && n_files[i] > n_files[first]);
     }
-    return has_more;
+    return has_more && newer != n_files[first] && older != n_files[first];
 }
 
 /* --- ranks --- */
@@ -168,7 +189,7 @@ static void find_short(const struct list *l, size_t n, const size_t *series,
         }
         sets[i].n_files = n_files[i];
         sets[i].is_short = (f->world == 0 || n_files[i] < f->world) &&
-                           (sets[i].is_short || is_few(n_files, n, series, sets, i));
+                           (sets[i].is_short || is_few(l, n, n_files, series, sets, i));
     }
 }
 
@@ -193,4 +214,104 @@ struct found_set *found_sets(const struct found *all, size_t stride, size_t n,
     }
     find_short(&l, n, series, n_files, sets);
     return take_ptr(&sets);
+}
+
+/* --- what tells --- */
+
+struct place {
+    struct io *io;
+    int dir; /* borrowed */
+    struct found *all;
+    size_t n;
+    const size_t *series;
+    bool *is_whole; /* of each: it was looked at, and is */
+};
+
+/* Whether an older one has more. */
+static bool is_below(const struct place *p, size_t i, size_t older)
+{
+    return p->series[older] == p->series[i] && !found_is_file(&p->all[i]) &&
+           is_comparable(&p->all[i], &p->all[older]) &&
+           p->all[older].n_ranks > p->all[i].n_ranks;
+}
+
+/* What is not whole, or says itself that it is, needs no others, and tells nothing of
+ * them. */
+static void look_inside(const struct place *p, size_t i)
+{
+    struct found_facts facts;
+
+    p->is_whole[i] = found_check(p->io, p->dir, &p->all[i], false, &facts, NULL) == 0;
+    if (!p->is_whole[i] || facts.is_counted) {
+        p->all[i].n_ranks = 0;
+    }
+}
+
+/* Those that may be short, and in a row. */
+static void look_at_few(const struct place *p)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        size_t older = i + 1;
+
+        while (older < p->n && !is_below(p, i, older)) {
+            older++;
+        }
+        if (older < p->n) {
+            look_inside(p, i);
+        }
+    }
+}
+
+/* Whether what tells that one is short is not whole: then all is to be told anew. */
+static bool is_mistaken(const struct place *p, size_t i)
+{
+    bool is_mistaken = false;
+
+    for (size_t older = i + 1; older < p->n; older++) {
+        if (is_below(p, i, older)) {
+            if (!p->is_whole[older]) {
+                look_inside(p, older);
+            }
+            if (p->all[older].n_ranks > 0) {
+                return false;
+            }
+            is_mistaken = true;
+        }
+    }
+    return is_mistaken;
+}
+
+struct found_set *found_sets_in(struct io *io, int dir, struct found *all, size_t n,
+                                const size_t *series)
+{
+    _free_ bool *is_whole = calloc(n + 1, sizeof(*is_whole));
+    const struct place p = {.io = io, .dir = dir, .all = all, .n = n, .series = series,
+                            .is_whole = is_whole};
+    struct found_set *sets;
+    size_t i = 0;
+
+    if (!is_whole) {
+        return NULL;
+    }
+    look_at_few(&p);
+    sets = found_sets(all, sizeof(*all), n, series);
+    while (sets && i < n) {
+        if (sets[i].is_short && is_mistaken(&p, i)) {
+            free(sets);
+            sets = found_sets(all, sizeof(*all), n, series);
+            i = 0;
+        } else {
+            i++;
+        }
+    }
+    return sets;
+}
+
+int found_tell_short(const struct found *f, struct error *e)
+{
+    return found_is_file(f)
+               ? error_text(e, ENOENT, "%s: a file of its step is missing, as others have it",
+                            f->name)
+               : error_text(e, ENOENT, "%s: it was never finished: of what each rank writes "
+                            "%u are there, and an older one has more", f->name, f->n_ranks);
 }

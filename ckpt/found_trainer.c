@@ -14,8 +14,8 @@
  * an index comes last. HuggingFaceStorageWriter of torch.distributed.checkpoint writes
  * an index, too, and no config.json; or, where each rank writes pieces of its own,
  * shard-<rank>-model-<i>-of-<n>.safetensors, and nothing at last. A rank that has no
- * pieces has no file, so gaps say nothing: of these no more is told than that each file
- * is whole.
+ * pieces has no file, so gaps say nothing: what is missing a hole in a tensor tells
+ * (ckpt/found_shards.c).
  */
 #include <config.h>
 

@@ -124,7 +124,8 @@ static int walk(struct found_tree *t, int dir, unsigned depth,
     for (size_t i = 0; i < names.n && rc == 0; i++) {
         rc = check_part(t, dir, names.items[i], depth, facts, e);
     }
-    return rc < 0 ? rc : found_check_shards(t, dir, &names, e);
+    rc = rc < 0 ? rc : found_check_shards(t, dir, &names, e);
+    return rc < 0 ? rc : found_check_pieces(t->io, dir, &names, e);
 }
 
 int found_check_tree(struct found_tree *t, int dir, struct found_facts *facts,

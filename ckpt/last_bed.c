@@ -10,6 +10,7 @@
 
 #include <fcntl.h>
 #include <isa-l/crc.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -52,19 +53,16 @@ static void add(struct buf *b, struct buf *directory, const char *name, const vo
     buf_puts(directory, name);
 }
 
-void last_bed_put(int dir, const char *name, uint64_t global_step, off_t change,
-                  bool is_wrong)
+/* `change` and `is_wrong` as last_bed_put() says. */
+static void put_file(int dir, const char *name, const struct buf *pickle, off_t change,
+                     bool is_wrong)
 {
-    static const char before[] = "\x80\x02}(X\5\0\0\0epochK\1X\x0b\0\0\0global_step\x8a\x08",
-                      after[] = "u.", weights[] = "weights";
-    _buf_ struct buf pickle = {0}, b = {0}, directory = {0};
+    static const char weights[] = "weights";
+    _buf_ struct buf b = {0}, directory = {0};
     _close_ int fd = openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     size_t at;
 
-    buf_append(&pickle, before, sizeof(before) - 1);
-    put(&pickle, global_step, 8);
-    buf_append(&pickle, after, sizeof(after) - 1);
-    add(&b, &directory, "x/data.pkl", pickle.data, pickle.len);
+    add(&b, &directory, "x/data.pkl", pickle->data, pickle->len);
     at = b.len;
     add(&b, &directory, "x/data/0", weights, sizeof(weights) - 1);
     add(&b, &directory, "x/version", "3\n", 2);
@@ -84,4 +82,56 @@ void last_bed_put(int dir, const char *name, uint64_t global_step, off_t change,
         ftruncate(fd, (off_t)b.len + change) < 0) {
         bail_out("write %s", name);
     }
+}
+
+void last_bed_put(int dir, const char *name, uint64_t global_step, off_t change,
+                  bool is_wrong)
+{
+    static const char before[] = "\x80\x02}(X\5\0\0\0epochK\1X\x0b\0\0\0global_step\x8a\x08",
+                      after[] = "u.";
+    _buf_ struct buf pickle = {0};
+
+    buf_append(&pickle, before, sizeof(before) - 1);
+    put(&pickle, global_step, 8);
+    buf_append(&pickle, after, sizeof(after) - 1);
+    put_file(dir, name, &pickle, change, is_wrong);
+}
+
+/* "key=12", "key=None", "key={", or "}". */
+static void put_word(struct buf *pickle, const char *word)
+{
+    const char *value = strchr(word, '=');
+
+    if (!value) {
+        buf_putc(pickle, 'u');
+        return;
+    }
+    buf_putc(pickle, 'X');
+    put(pickle, (uint64_t)(value - word), 4);
+    buf_append(pickle, word, (size_t)(value - word));
+    value++;
+    if (*value == 'N') {
+        buf_putc(pickle, 'N');
+    } else if (*value == '{') {
+        buf_puts(pickle, "}(");
+    } else {
+        buf_putc(pickle, 'M');
+        put(pickle, strtoull(value, NULL, 10), 2);
+    }
+}
+
+void last_bed_put_dict(int dir, const char *name, const char *words)
+{
+    _free_ char *copy = strdup(words);
+    _buf_ struct buf pickle = {0};
+    char *rest = copy;
+
+    buf_puts(&pickle, "\x80\x02}(");
+    for (char *word; (word = strsep(&rest, " "));) {
+        if (*word) {
+            put_word(&pickle, word);
+        }
+    }
+    buf_puts(&pickle, "u.");
+    put_file(dir, name, &pickle, 0, false);
 }

@@ -32,13 +32,14 @@ int pickle_next(const void *data, size_t len, size_t *at,
                 struct pickle_op *ret, struct error *e);
 
 /* What an instruction leaves behind, where that is a text, a name (of a class, without
- * its module) or a number of 0 or more; anything else has neither. Text protocols (0)
+ * its module), a number of 0 or more, or None; anything else has neither. Text protocols (0)
  * say a persistent id as one text. */
 struct pickle_value {
     const char *text; /* in the pickle's bytes, without a zero byte behind it */
     size_t len;
     uint64_t number;
     bool is_number;
+    bool is_none;
     bool is_persistent; /* instead: it is another file's, as the tuple before it says */
 };
 

@@ -131,6 +131,9 @@ static struct pickle_value value_of(const struct pickle_op *op)
     case 'Q':
         v.is_persistent = true;
         break;
+    case 'N':
+        v.is_none = true;
+        break;
     default:
         break;
     }

@@ -103,6 +103,20 @@ static void keep_largest(struct retain_item *items, size_t n, size_t series)
     }
 }
 
+/* Of a series whose newest may lack some files two stay at least: the next one with as few
+ * is what says that it does not. */
+static uint64_t n_kept(const struct retain_rule *rule, const struct retain_item *items,
+                       size_t n, size_t series)
+{
+    size_t largest = rule->keep == 1 ? retain_largest(items, n, series) : n, newest = 0;
+
+    while (newest < largest && (items[newest].series != series || !is_first(items, newest) ||
+                                !is_whole(items, n, newest, true))) {
+        newest++;
+    }
+    return largest < n && newest < largest ? 2 : rule->keep;
+}
+
 void retain_mark(const struct retain_rule *rule, struct retain_item *items,
                  size_t n)
 {
@@ -110,10 +124,11 @@ void retain_mark(const struct retain_rule *rule, struct retain_item *items,
 
     for (size_t i = 0; i < n; i++) {
         struct retain_item *at = &items[i];
+        uint64_t keep = n_kept(rule, items, n, at->series);
 
         at->is_removed =
-            rule->keep > 0 && at->has_step && !is_kept(items, n, i) &&
-            retain_n_newer(items, n, i, rule->keep) >= rule->keep &&
+            keep > 0 && at->has_step && !is_kept(items, n, i) &&
+            retain_n_newer(items, n, i, keep) >= keep &&
             !(best < n && is_one(at, &items[best])) &&
             !(rule->every > 0 && at->step % rule->every == 0);
     }

@@ -8,7 +8,8 @@
  * `keep` are whole nothing goes: so never the newest that is. That counts for each
  * series, those whose names are alike (found_series()), by itself. Several that are one
  * checkpoint together are whole where each is, and stay or go together; the newest of
- * those that have most files stays as well, for newer ones with fewer may lack some.
+ * those that have most files stays as well, for newer ones with fewer may lack some, and
+ * of these two: that there are two in a row says that it is how the program saves.
  */
 #ifndef MUSTER_CKPT_RETAIN_H
 #define MUSTER_CKPT_RETAIN_H

@@ -81,7 +81,8 @@ static void test_rules(void)
         {{.keep = 1}, "50w=3 40wt=1 40wt 30w", "30 "},
         {{.keep = 2}, "50w 40w 30wt 30wt 20wt 20wt", "20 20 "},
         {{.keep = 2}, "50w 40w 30wt 30t 20wt 20wt", "30 30 "},
-        {{.keep = 1}, "50wh 40w 30w 20wth 20wt 10wt 10wt", "30 20 20 "},
+        {{.keep = 1}, "50wh 40w 30w 20wth 20wt 10wt 10wt", "20 20 "},
+        {{.keep = 1}, "50w 40w 30w 20wt 20wt 10wt 10wt", "30 10 10 "},
         {{.keep = 1}, "50w 40ws 30wst 30wst 20wst 20wst", "20 20 "},
     };
 

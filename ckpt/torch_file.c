@@ -259,42 +259,70 @@ bool torch_file_is_other(struct io *io, int fd)
            !zip_mentions(io, fd, "/version");
 }
 
-/* --- a number --- */
+/* --- what is under keys --- */
 
 struct search {
-    const char *key;
-    bool was_key, is_found;
-    uint64_t number;
+    struct torch_asked *asked;
+    size_t n;
+    bool *was_key;    /* of each: it was the last value */
+    bool *was_behind; /* of each: what comes before it has come */
 };
+
+static void take_answer(struct torch_asked *a, const struct pickle_value *v)
+{
+    if (v->is_number && !a->is_number) {
+        a->number = v->number;
+        a->is_number = true;
+    }
+    a->is_none = a->is_there ? a->is_none : v->is_none;
+    a->is_there = true;
+}
 
 static int take_value(void *arg, const struct pickle_value *v)
 {
     struct search *s = arg;
+    bool has_all = true;
 
-    if (s->was_key && v->is_number) {
-        s->number = v->number;
-        s->is_found = true;
-        return -ECANCELED; /* it has all it wants */
+    for (size_t i = 0; i < s->n; i++) {
+        struct torch_asked *a = &s->asked[i];
+
+        if (s->was_key[i]) {
+            take_answer(a, v);
+        }
+        s->was_key[i] = s->was_behind[i] && pickle_is_text(v, a->key);
+        s->was_behind[i] |= a->behind && pickle_is_text(v, a->behind);
+        has_all = has_all && a->is_number;
     }
-    s->was_key = pickle_is_text(v, s->key);
-    return 0;
+    return has_all ? -ECANCELED : 0;
 }
 
-bool torch_file_number(struct io *io, int fd, const char *key, uint64_t *ret)
+void torch_file_ask(struct io *io, int fd, struct torch_asked *asked, size_t n)
 {
-    struct search s = {.key = key};
+    _free_ bool *was = calloc(2 * n + 1, sizeof(*was));
+    struct search s = {.asked = asked, .n = n, .was_key = was,
+                       .was_behind = was ? was + n : NULL};
     const struct zip_entry *entry;
     _free_ char *data = NULL;
     _zip_ struct zip z = {0};
 
-    if (zip_read(io, fd, &z, NULL) < 0) {
-        return false;
+    if (!was || zip_read(io, fd, &z, NULL) < 0) {
+        return;
     }
     entry = find(&z, prefix_of(&z), "data.pkl");
     if (!entry || read_pickle(io, fd, entry, &data, NULL) < 0) {
-        return false;
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        s.was_behind[i] = !asked[i].behind;
     }
     pickle_values(data, entry->end - entry->begin, take_value, &s, NULL);
-    *ret = s.is_found ? s.number : *ret;
-    return s.is_found;
+}
+
+bool torch_file_number(struct io *io, int fd, const char *key, uint64_t *ret)
+{
+    struct torch_asked asked = {.key = key};
+
+    torch_file_ask(io, fd, &asked, 1);
+    *ret = asked.is_number ? asked.number : *ret;
+    return asked.is_number;
 }

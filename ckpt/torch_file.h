@@ -35,9 +35,20 @@ bool torch_file_is_program(struct io *io, int fd);
  * called as in those of torch.save. One that is cut has no directory. */
 bool torch_file_is_other(struct io *io, int fd);
 
-/* The number under that key of a dict in it, the first that there is. Nothing is run:
- * the key is looked for as it is written, and a file with another dict that has it
- * first fools it. False: none. */
+/* What is under a key of a dict in it. Nothing is run: the key is looked for as it is
+ * written, and a file with another dict that has it first fools it. */
+struct torch_asked {
+    const char *key;
+    const char *behind; /* only where this text came before; NULL: anywhere */
+    bool is_there;
+    bool is_none;       /* at the first place where it is */
+    bool is_number;     /* and the first that there is */
+    uint64_t number;
+};
+/* Of each what is known; nothing, where it cannot be read. */
+void torch_file_ask(struct io *io, int fd, struct torch_asked *asked, size_t n);
+
+/* The number under one key. False: none. */
 bool torch_file_number(struct io *io, int fd, const char *key, uint64_t *ret);
 
 #endif

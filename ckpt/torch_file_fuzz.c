@@ -3,6 +3,7 @@
  * distributed checkpoint. */
 #include <config.h>
 
+#include "base/cleanup.h"
 #include "ckpt/bytes_io.h"
 #include "ckpt/dcp_places.h"
 #include "ckpt/pickle.h"
@@ -18,6 +19,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct bytes_io b = bytes_io(data, size);
     _dcp_places_ struct dcp_places places = {0};
     struct torch_file facts = {0};
+    struct torch_asked asked[] = {{.key = "optimizer"},
+                                  {.key = "stage", .behind = "zero_optimization"}};
     uint64_t n = 0;
     _zip_ struct zip z = {0};
     size_t len = 0;
@@ -35,6 +38,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         expect(len <= size && data[len - 1] == '.');
     }
     torch_file_number(&b.io, 0, "dp_world_size", &n);
+    torch_file_ask(&b.io, 0, asked, ARRAY_SIZE(asked));
     if (size > 0) {
         torch_old_check(&b.io, 0, size, NULL);
     }

@@ -122,13 +122,19 @@ static void recall(const struct watch *w, size_t *at, struct watch_entry *entry)
     }
 }
 
-/* Which are one together. */
+/* Which are one together. What is not whole tells nothing of others, and what says itself
+ * how many ranks there are needs no others. */
 static int sort_sets(struct watch_entry *entries, size_t n)
 {
     _free_ size_t *series = found_series(&entries->found, sizeof(*entries), n);
-    _free_ struct found_set *sets =
-        series ? found_sets(&entries->found, sizeof(*entries), n, series) : NULL;
+    _free_ struct found_set *sets = NULL;
 
+    for (size_t i = 0; i < n; i++) {
+        if (entries[i].is_checked && (entries[i].rc < 0 || entries[i].facts.is_counted)) {
+            entries[i].found.n_ranks = 0;
+        }
+    }
+    sets = series ? found_sets(&entries->found, sizeof(*entries), n, series) : NULL;
     for (size_t i = 0; i < n && sets; i++) {
         entries[i].series = series[i];
         entries[i].set = sets[i];
@@ -384,17 +390,19 @@ static bool is_avoided(const struct watch *w, size_t first)
     return is;
 }
 
-/* Of several files, as far as the first that is not. */
+/* Of several files, as far as the first that is not. A directory may say itself that it
+ * is not short. */
 static bool check_set(struct watch *w, int dir, size_t first)
 {
-    bool is = !w->entries[first].set.is_short;
+    bool is_short = w->entries[first].set.is_short;
+    bool is = !is_short || !found_is_file(&w->entries[first].found);
 
     for (size_t i = first; i < w->n && is; i = next_of_set(w, first, i)) {
         struct watch_entry *entry = &w->entries[i];
 
         is = (entry->is_checked ? entry->rc : watch_check(w, dir, entry)) == 0;
     }
-    return is;
+    return is && !is_short;
 }
 
 /* The newest that is whole and may be used; how many were looked at. */
@@ -411,6 +419,16 @@ static size_t find_whole(struct watch *w, int dir, struct watch_entry **ret)
     return n;
 }
 
+static size_t count_short(const struct watch *w)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < w->n; i++) {
+        n += w->entries[i].set.is_short;
+    }
+    return n;
+}
+
 /* What begins there and was passed over, file by file; those that are whole are not at
  * fault. */
 static void tell_passed(struct watch *w, size_t first,
@@ -418,11 +436,9 @@ static void tell_passed(struct watch *w, size_t first,
 {
     struct watch_entry lacking = w->entries[first];
 
-    if (lacking.set.is_short) {
+    if (lacking.set.is_short && (!lacking.is_checked || lacking.rc == 0)) {
         lacking.is_checked = false;
-        lacking.rc = -ENOENT;
-        error_text(&lacking.why, ENOENT, "%s: a file of its step is missing, as others have "
-                   "it", lacking.found.name);
+        lacking.rc = found_tell_short(&lacking.found, &lacking.why);
         on_passed(arg, &lacking);
         return;
     }
@@ -442,14 +458,18 @@ int watch_choose(struct watch *w, int dir,
 {
     int rc = watch_look(w, dir, e);
     unsigned world = w->world;
-    size_t n = 0;
+    size_t n = 0, n_short;
 
     *ret = NULL;
     if (rc < 0) {
         return rc;
     }
     n = find_whole(w, dir, ret);
-    if (w->world != world) { /* so that newer ones may be whole after all */
+    n_short = count_short(w);
+    if (sort_sets(w->entries, w->n) < 0) {
+        return error_set(e, ENOMEM, "look at %zu checkpoints", w->n);
+    }
+    if (w->world != world || count_short(w) != n_short) { /* newer ones may be whole then */
         n = find_whole(w, dir, ret);
     }
     for (size_t i = 0; i < n; i++) {

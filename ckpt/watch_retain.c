@@ -74,6 +74,14 @@ static void settle_largest(struct watch *w, int dir, struct retain_item *items, 
     }
 }
 
+/* To be held against others; 0: it is not whole. */
+static size_t n_files(const struct watch_entry *entry)
+{
+    return !entry->is_still || (entry->is_checked && entry->rc < 0) ? 0
+           : entry->facts.is_counted                                ? 1
+                                                                    : entry->set.n_files;
+}
+
 int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
                  const char *best, const char *pinned,
                  void (*remove)(void *arg, const struct watch_entry *entry),
@@ -95,8 +103,7 @@ int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
             .is_whole = is_whole(entry),
             .series = entry->series,
             .set = entry->set.first,
-            .n_files = entry->is_still && (!entry->is_checked || is_whole(entry))
-                           ? entry->set.n_files : 0,
+            .n_files = n_files(entry),
             .is_short = entry->set.is_short,
             .is_apart = entry->series == FOUND_NO_SERIES ||
                         avoided_has_name(w->avoided, entry->found.name),

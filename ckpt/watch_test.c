@@ -462,6 +462,15 @@ static void test_new(void)
     teardown(&b);
 }
 
+/* Of the Trainer, too: what each rank leaves. */
+static void put_rng(const struct bench *b, unsigned step, unsigned rank)
+{
+    char name[64];
+
+    snprintf(name, sizeof(name), "checkpoint-%u/rng_state_%u.pth", step, rank);
+    put_text(b, name, "\x80\x02}.");
+}
+
 /* Those that come later are of the ranks that run. */
 static void test_world(void)
 {
@@ -487,16 +496,39 @@ static void test_world(void)
     is_str(choose(&b), "checkpoint-10", "before the run");
     b.w.world = 3;
     for (unsigned step = 20; step <= 40; step += 10) {
-        char name[64];
-
         put_trainer(&b, step, true);
-        snprintf(name, sizeof(name), "checkpoint-%u/rng_state_0.pth", step);
-        put_text(&b, name, "\x80\x02}.");
+        put_rng(&b, step, 0);
         is_str(choose(&b), step == 20 ? "checkpoint-10" :
                step == 30 ? "checkpoint-30" : "checkpoint-40",
                step == 20 ? "one of three has saved" : "one of three does, always");
     }
     is_int((int)b.w.world, 0, "then three are not waited for");
+    teardown(&b);
+}
+
+/* Of what was there before, nobody knows how many ranks saved it: others tell. */
+static void test_short_directories(void)
+{
+    struct bench b;
+
+    setup(&b);
+    for (unsigned step = 10; step <= 30; step += 10) {
+        put_trainer(&b, step, true);
+        put_rng(&b, step, 0);
+        if (step < 30) {
+            put_rng(&b, step, 1);
+        }
+    }
+    is_str(choose(&b), "checkpoint-20", "one that lacks a rank is passed over");
+    is_str(b.passed, "checkpoint-30 ", "and told");
+    put_trainer(&b, 40, true);
+    put_rng(&b, 40, 0);
+    is_str(choose(&b), "checkpoint-40", "two are of fewer ranks");
+    unlinkat(b.dir, "checkpoint-40/trainer_state.json", 0);
+    is_str(choose(&b), "checkpoint-20", "but not where the second is not whole");
+    unlinkat(b.dir, "checkpoint-20/trainer_state.json", 0);
+    unlinkat(b.dir, "checkpoint-10/trainer_state.json", 0);
+    is_str(choose(&b), "checkpoint-30", "nor does what is not whole tell that one is short");
     teardown(&b);
 }
 
@@ -680,6 +712,7 @@ int main(void)
     test_avoided();
     test_new();
     test_world();
+    test_short_directories();
     test_sets();
     test_fewer_ranks();
     test_aside();

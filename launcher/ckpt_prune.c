@@ -82,6 +82,8 @@ static int check(struct prune *p, size_t i, bool is_deep)
     if (rc < 0) {
         p->items[i].has_metric = false;
         p->items[i].n_files = 0;
+    } else if (facts.is_counted) {
+        p->items[i].n_files = 1; /* whatever others have, it lacks nothing */
     }
     if (rc < 0 && !p->copied) {
         bool is_unknown = ckpt_is_unknown(p->dir, p->all[i].name, rc, &facts);
@@ -228,7 +230,7 @@ static int run(struct prune *p, bool is_dry, struct error *e)
     }
     p->items = calloc(p->n + 1, sizeof(*p->items));
     p->series = found_series(p->all, sizeof(*p->all), p->n);
-    p->sets = p->series ? found_sets(p->all, sizeof(*p->all), p->n, p->series) : NULL;
+    p->sets = p->series ? found_sets_in(io_system(), p->dir, p->all, p->n, p->series) : NULL;
     p->is_read = calloc(p->n + 1, sizeof(*p->is_read));
     if (!p->items || !p->sets || !p->is_read) {
         return error_set(e, ENOMEM, "look at %s", p->path);

@@ -84,13 +84,41 @@ static int check_wanted(const struct option_args *args, const struct found *all,
     return 0;
 }
 
+/* Which are one together, and which are short, by what lies beside them. The caller frees
+ * it. */
+static struct found_set *sets_of(const char *path, int dir, struct found *all, size_t n,
+                                 struct error *e)
+{
+    _free_ size_t *series = found_series(all, sizeof(*all), n);
+    struct found_set *sets = series ? found_sets_in(io_system(), dir, all, n, series) : NULL;
+
+    if (!sets) {
+        error_set(e, ENOMEM, "look at %s", path);
+    }
+    return sets;
+}
+
+/* Of several files that are one each is told by itself. */
+static void look_beside(const struct found *f, const struct found_set *set,
+                        struct ckpt_look *l)
+{
+    if (l->rc == 0 && set->is_short && !found_is_file(f)) {
+        l->rc = found_tell_short(f, &l->why);
+    }
+}
+
 static int report(const struct ckpt_options *o, const struct option_args *args,
-                  int dir, const struct found *all, size_t n, bool is_deep)
+                  int dir, struct found *all, size_t n, bool is_deep)
 {
     __attribute__((cleanup(ckpt_report_release))) struct ckpt_report r = {0};
+    _free_ struct found_set *sets = NULL;
     struct error e = {0};
 
     if (check_wanted(args, all, n, &e) < 0) {
+        return command_fail(&e);
+    }
+    sets = sets_of(args->words.items[1], dir, all, n, &e);
+    if (!sets) {
         return command_fail(&e);
     }
     ckpt_report_start(&r);
@@ -101,6 +129,7 @@ static int report(const struct ckpt_options *o, const struct option_args *args,
             continue;
         }
         look_at(dir, &all[i], is_deep, &l);
+        look_beside(&all[i], &sets[i], &l);
         ckpt_report_add(&r, &l);
     }
     return is_deep ? ckpt_report_verdict(&r, o->format)
@@ -114,8 +143,7 @@ static int check_set(int dir, const struct found *all, size_t n, const struct fo
 {
     *ret = (struct ckpt_look){.name = all[first].name};
     if (sets[first].is_short) {
-        ret->rc = error_text(&ret->why, ENOENT, "%s: a file of its step is missing, as others "
-                             "have it", all[first].name);
+        ret->rc = found_tell_short(&all[first], &ret->why);
         return ret->rc;
     }
     look_at(dir, &all[first], true, ret);
@@ -131,14 +159,12 @@ static int check_set(int dir, const struct found *all, size_t n, const struct fo
 /* Those that are passed over are told: whoever starts from an older one wants to
  * know why. */
 static int last_valid(const char *path, bool is_itself, int dir,
-                      const struct found *all, size_t n)
+                      struct found *all, size_t n)
 {
-    _free_ size_t *series = found_series(all, sizeof(*all), n);
-    _free_ struct found_set *sets = series ? found_sets(all, sizeof(*all), n, series) : NULL;
     struct error e = {0};
+    _free_ struct found_set *sets = sets_of(path, dir, all, n, &e);
 
     if (!sets) {
-        error_set(&e, ENOMEM, "look at %s", path);
         return command_fail(&e);
     }
     for (size_t i = 0; i < n; i++) {

@@ -184,6 +184,40 @@ test_writers() {
     is "$(cat out)" d/checkpoint-70 'the one before is the last valid'
 }
 
+# DeepSpeed and Megatron say in a file how many others there are.
+test_counted() {
+    "$TORCH_PYTHON" - <<'END' || bail_out 'no checkpoints'
+import argparse
+import os
+import torch
+
+
+def save(name, what):
+    os.makedirs(os.path.dirname(name), exist_ok=True)
+    torch.save(what, name)
+
+
+for step in (10, 20):
+    save(f"zero/global_step{step}/mp_rank_00_model_states.pt",
+         {"module": {"w": torch.ones(4)}, "optimizer": None, "dp_world_size": 2, "mp_world_size": 1,
+          "ds_config": {"zero_optimization": {"stage": 2}}})
+    save(f"meg/iter_{step:07d}/mp_rank_00/model_optim_rng.pt",
+         {"args": argparse.Namespace(tensor_model_parallel_size=3 - step // 10, pipeline_model_parallel_size=1)})
+for rank in range(2):
+    save(f"zero/global_step10/zero_pp_rank_{rank}_mp_rank_00_optim_states.pt", {"x": torch.ones(4)})
+save("meg/iter_0000010/mp_rank_01/model_optim_rng.pt", {})
+END
+    run "$MUSTER" ckpt last-valid zero
+    is "$status:$(cat out)" 0:zero/global_step10 "one without the optimizer's states is passed over" || show
+    like "$(cat err)" 'global_step20: it was never finished: no file *_optim_states.pt' 'which is told'
+    run "$MUSTER" ckpt prune zero --keep 1
+    is "$status:$(ls zero | tr '\n' ' ')" '0:global_step10 global_step20 ' 'and the whole one stays' || show
+    run "$MUSTER" ckpt last-valid meg
+    is "$status:$(cat out)" 0:meg/iter_0000020 'one that says that it has fewer parts is whole' || show
+    run "$MUSTER" ckpt prune meg --keep 1
+    is "$status:$(ls meg)" 0:iter_0000020 'and the others can go' || show
+}
+
 # Weights alone, as Hugging Face libraries write them.
 test_models() {
     fresh

@@ -221,6 +221,44 @@ test_short_sets() {
         'that is one that is whole' || show
 }
 
+# put_state DIRECTORY STEP RANKS: as Accelerate leaves one.
+put_state() {
+    local rank
+    mkdir -p "$1/checkpoint-$2"
+    printf '\200\2}.' >"$1/checkpoint-$2/optimizer.bin"
+    for ((rank = 0; rank < $3; rank++)); do printf '\200\2}.' >"$1/checkpoint-$2/random_states_$rank.pkl"; done
+}
+
+# A directory that lacks the file of the last rank: nothing in it says so, but others do.
+test_short_directories() {
+    local step
+    for step in 10 20; do put_state few $step 2; done
+    put_state few 30 1
+    run ckpt last-valid few
+    is "$status:$(cat out)" 0:few/checkpoint-20 'one that lacks a rank is passed over' || show
+    like "$(cat err)" 'passed over, unfinished: checkpoint-30: it was never finished: of what each rank writes 1 are' \
+        'which is told'
+    run ckpt verify few
+    is "$status:$(grep -c ' whole ' out):$(grep -c '^checkpoint-30 .* unfinished ' out)" 1:2:1 \
+        'it is unfinished beside others' || show
+    run ckpt verify few/checkpoint-30
+    is "$status" 0 'and by itself nothing is known of others' || show
+    run ckpt prune few --keep 1
+    is "$status:$(ls few | tr '\n' ' ')" '0:checkpoint-20 checkpoint-30 ' 'it counts for none' || show
+    put_state few 40 1
+    run ckpt last-valid few
+    is "$status:$(cat out)" 0:few/checkpoint-40 'two in a row are of fewer ranks' || show
+    run ckpt prune few --keep 1
+    run ckpt prune few --keep 1
+    is "$status:$(ls few | tr '\n' ' ')" '0:checkpoint-20 checkpoint-30 checkpoint-40 ' \
+        'both stay, and the newest that surely is whole' || show
+    run ckpt last-valid few
+    is "$status:$(cat out)" 0:few/checkpoint-40 'so that they still say it' || show
+    rm few/checkpoint-20/optimizer.bin few/checkpoint-30/*
+    run ckpt last-valid few
+    is "$status:$(cat out)" 0:few/checkpoint-40 'what is not whole tells nothing of others' || show
+}
+
 # Nobody starts from half of one.
 test_last_valid_sets() {
     put_files half step{10,20}_rank{0,1} step30_rank0
