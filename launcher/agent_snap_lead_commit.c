@@ -365,6 +365,7 @@ void lead_snap_drop(struct lead_save *s, int code, const char *why)
 {
     error_text(&s->error, code, "%s", why);
     s->is_settled = true;
+    lead_check_give_way(s->lead);
     tell_failed(s);
     tell_all(s);
 }

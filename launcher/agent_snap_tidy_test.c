@@ -313,6 +313,7 @@ static void test_forgotten(struct bed *b)
     ok(lead_save_find(b->lead, commit_bed_uuid(&b->saves, 9)) &&
            !lead_save_find(b->lead, commit_bed_uuid(&b->saves, 100)),
        "one whose older ones are being removed is not forgotten");
+    lead_snap_drop(lead_save_find(b->lead, commit_bed_uuid(&b->saves, 200)), EIO, "");
     let_go(b);
     save(b, 10);
     ok(comes_to(b, &n_tidied, tidied + 2) && is_there(b, 10), "the next one is saved");
