@@ -184,6 +184,9 @@ static int check_old(const void *data, size_t len, struct error *e)
 /* ('storage', torch.<class>, '<key>', 'cpu', 2) */
 #define STORAGE(class, key) "(X\x07\0\0\0storageq\x01" "ctorch\n" class "\nq\x02" \
                             "X\x01\0\0\0" key "q\x03X\x03\0\0\0cpuK\x02tQ"
+#define ANOTHER(class, key) "(h\1" "ctorch\n" class "\nX\x01\0\0\0" key \
+                            "X\x03\0\0\0cpuK\x02tQ"
+#define AGAIN "(h\1h\2h\3X\x03\0\0\0cpuK\x02tQ"
 #define OBJECT(text) "\x80\x02" text "."
 #define KEYS(text) "\x80\x02]q\x00(" text "e."
 #define KEY(key) "X\x01\0\0\0" key
@@ -193,7 +196,7 @@ static int check_old(const void *data, size_t len, struct error *e)
 #define FRONT_0 MAGIC_0 "I1001\n." "(dp0\n."
 #define STORAGE_0(class, key) "P('storage', <class 'torch." class "'>, '" key "', 'cpu', 2, None)\n"
 #define KEYS_0(text) "(lp0\n" text "."
-#define KEY_0(key) "V" key "\np1\na"
+#define KEY_0(key) "V" key "\na"
 /* And by one with frames. */
 #define STORAGE_4(class, key) "(\x8c\x07storage\x94\x8c\x05torch\x94\x8c\x0c" class \
                               "\x94\x93\x94\x8c\x01" key "\x94K\x02tQ"
@@ -209,11 +212,11 @@ static void test_old(void)
         const char *why; /* NULL: taken */
     } cases[] = {
         {"two storages", BYTES(MAGIC PROTOCOL SYSTEM
-             OBJECT(STORAGE("FloatStorage", "7") STORAGE("HalfStorage", "8"))
+             OBJECT(STORAGE("FloatStorage", "7") ANOTHER("HalfStorage", "8") "\x86")
              KEYS(KEY("7") KEY("8")) "\2\0\0\0\0\0\0\0ABCDEFGH"
              "\2\0\0\0\0\0\0\0abcd"), NULL},
         {"one that is shared", BYTES(MAGIC PROTOCOL SYSTEM
-             OBJECT(STORAGE("FloatStorage", "7") STORAGE("FloatStorage", "7"))
+             OBJECT(STORAGE("FloatStorage", "7") AGAIN "\x86")
              KEYS(KEY("7")) "\2\0\0\0\0\0\0\0ABCDEFGH"), NULL},
         {"none", BYTES(MAGIC PROTOCOL SYSTEM OBJECT("}") KEYS("")), NULL},
         {"none, and a byte", BYTES(MAGIC PROTOCOL SYSTEM OBJECT("}") KEYS("") "x"),
@@ -235,7 +238,7 @@ static void test_old(void)
              OBJECT(STORAGE("FloatStorage", "7")) KEYS(KEY("7"))
              "\0\0\0\0\0\0\0\x40"), "it is cut"},
         {"protocol 0", BYTES(FRONT_0 STORAGE_0("FloatStorage", "7")
-             STORAGE_0("HalfStorage", "8") "." KEYS_0(KEY_0("7") KEY_0("8"))
+             STORAGE_0("HalfStorage", "8") "\x86." KEYS_0(KEY_0("7") KEY_0("8"))
              "\2\0\0\0\0\0\0\0ABCDEFGH" "\2\0\0\0\0\0\0\0abcd"), NULL},
         {"protocol 0, cut", BYTES(FRONT_0 STORAGE_0("FloatStorage", "7") "."
              KEYS_0(KEY_0("7")) "\2\0\0\0\0\0\0\0ABCDEFG"), "has 2 elements of 4"},

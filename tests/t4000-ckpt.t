@@ -312,6 +312,15 @@ test_unknown() {
 
 # A path that is a checkpoint by itself, and not a place for them.
 itself() { "$MUSTER" ckpt verify "$1" -o json | json "0.$2"; }
+# Whatever Python writes as a pickle is taken for one.
+test_pickles() {
+    rm -rf d && mkdir d
+    python3 "$MUSTER_SRCDIR/tests/py/make_pickles.py" d || bail_out 'no pickles'
+    run "$MUSTER" ckpt verify d
+    is "$status $(grep -vc ' whole' out)" '0 1' 'by each protocol' || show
+    num "$(grep -c ' whole' out)" -ge 300 'so many'
+}
+
 test_itself() {
     fresh
     run "$MUSTER" ckpt verify d/checkpoint-60/
