@@ -40,6 +40,7 @@ struct pickle_value {
     size_t len;
     uint64_t number;
     bool is_number;
+    bool is_class; /* the text is the name of one, and no text to the program */
     bool is_persistent; /* instead: it is another file's, as the tuple before it says */
 };
 

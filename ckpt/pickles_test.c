@@ -91,9 +91,26 @@ static void put_number(struct buf *b, unsigned n)
     buf_putc(b, (char)(n >> 8));
 }
 
-static void put_place(struct buf *b, const char *file, unsigned at, unsigned len)
+/* Of a class, and with the start of its dictionary. */
+static void put_object(struct buf *b, const char *class)
 {
-    buf_puts(b, ")\x81}\x94(");
+    put_text(b, "m");
+    put_text(b, class);
+    buf_puts(b, "\x93)\x81}\x94(");
+}
+
+static void put_key(struct buf *b, const char *name)
+{
+    put_object(b, "MetadataIndex");
+    put_text(b, "fqn");
+    put_text(b, name);
+    put_text(b, "offset");
+    buf_puts(b, "Nub");
+}
+
+static void put_record(struct buf *b, const char *file, unsigned at, unsigned len)
+{
+    put_object(b, "_StorageInfo");
     put_text(b, "relative_path");
     put_text(b, file);
     put_text(b, "offset");
@@ -103,23 +120,35 @@ static void put_place(struct buf *b, const char *file, unsigned at, unsigned len
     buf_puts(b, "ub");
 }
 
+static void put_place(struct buf *b, const char *file, unsigned at, unsigned len)
+{
+    put_key(b, "name");
+    put_record(b, file, at, len);
+}
+
+static void begin_places(struct buf *b)
+{
+    buf_clear(b);
+    buf_puts(b, "\x80\x04}(");
+    put_text(b, "storage_data");
+    buf_puts(b, "}(");
+}
+
 static void test_places(void)
 {
     _dcp_places_ struct dcp_places p = {0};
     _buf_ struct buf b = {0}, text = {0};
     unsigned n_taken = 0;
 
-    buf_puts(&b, "\x80\x04}(");
+    begin_places(&b);
     put_place(&b, "__1_0.distcp", 7, 3);
-    put_place(&b, "__0_0.distcp", 500, 20);
-    put_text(&b, "offset");
-    put_number(&b, 9);
-    put_place(&b, "__0_0.distcp", 0, 500);
-    put_text(&b, "relative_path");
-    put_text(&b, "relative_path"); /* a file of that name, and then no offset */
-    put_text(&b, "relative_path");
-    put_place(&b, "x", 1, 1);
-    buf_puts(&b, "u.");
+    put_key(&b, "_StorageInfo"); /* tensors of such names */
+    put_record(&b, "__0_0.distcp", 500, 20);
+    put_key(&b, "MetadataIndex");
+    put_record(&b, "__0_0.distcp", 0, 500);
+    put_key(&b, "relative_path");
+    put_record(&b, "x", 1, 1);
+    buf_puts(&b, "uu.");
     is_int(dcp_places_read(b.data, b.len, &p, NULL), 0, "places");
     for (size_t i = 0; i < p.n; i++) {
         buf_printf(&text, "%.*s %llu %llu; ", (int)p.items[i].file_len,
@@ -135,6 +164,64 @@ static void test_places(void)
         dcp_places_release(&none);
     }
     is_int((int)n_taken, 0, "cut to each of %zu lengths", b.len);
+}
+
+/* Each change of a bit in the names of a record, of its class and of its key's class. */
+static void test_wrong_places(void)
+{
+    static const char *const words[] = {"_StorageInfo", "MetadataIndex", "relative_path",
+                                        "offset", "length", "storage_data"};
+    _buf_ struct buf b = {0};
+    unsigned n_taken = 0, n = 0;
+
+    begin_places(&b);
+    put_place(&b, "x", 0, 1);
+    put_place(&b, "x", 1, 1);
+    buf_puts(&b, "uu.");
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+        char *at = b.data;
+
+        while ((at = memmem(at, b.len - (size_t)(at - b.data), words[i], strlen(words[i])))) {
+            for (size_t bit = 0; bit < 8 * strlen(words[i]); bit++) {
+                struct dcp_places p = {0};
+
+                at[bit / 8] = (char)(at[bit / 8] ^ 1 << bit % 8);
+                n_taken += dcp_places_read(b.data, b.len, &p, NULL) == 0 && p.n > 0;
+                at[bit / 8] = (char)(at[bit / 8] ^ 1 << bit % 8);
+                dcp_places_release(&p);
+                n++;
+            }
+            at += strlen(words[i]);
+        }
+    }
+    /* That of a key's "offset", twice, is nobody's. */
+    is_int((int)n_taken, 2 * 8 * (int)strlen("offset"), "of %u bits in names of records", n);
+}
+
+static void test_uneven_places(void)
+{
+    for (int is_key = 0; is_key < 2; is_key++) {
+        for (int is_last = 0; is_last < 2; is_last++) {
+            _dcp_places_ struct dcp_places p = {0};
+            _buf_ struct buf b = {0};
+            struct error e = {0};
+
+            begin_places(&b);
+            for (int i = 0; i < 2; i++) {
+                if (i == is_last && is_key) {
+                    put_key(&b, "name");
+                } else if (i == is_last) {
+                    put_record(&b, "x", 0, 1);
+                } else {
+                    put_place(&b, "x", 1, 1);
+                }
+            }
+            buf_puts(&b, "uu.");
+            is_int(dcp_places_read(b.data, b.len, &p, &e), -ERR_FORMAT, "%s alone, %s: %s",
+                   is_key ? "a key" : "a record", is_last ? "the last" : "the first", e.text);
+            like(e.text, is_key ? "only what lies there" : "only where it is", "and why");
+        }
+    }
 }
 
 /* One that holds nothing says so: that is another thing than to say nothing. */
@@ -304,6 +391,8 @@ int main(void)
 {
     test_values();
     test_places();
+    test_wrong_places();
+    test_uneven_places();
     test_no_places();
     test_old();
     test_old_cut();

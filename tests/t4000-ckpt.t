@@ -321,6 +321,30 @@ test_pickles() {
     num "$(grep -c ' whole' out)" -ge 300 'so many'
 }
 
+# No bit of what names the files of a DCP directory makes one of other files whole.
+test_dcp_flips() {
+    fresh
+    rm -rf flips && mkdir flips
+    python3 -c '
+import os
+with open("d/step-40/.metadata", "rb") as f:
+    whole = f.read()
+n = 0
+for word in b"relative_path", b"length", b"_StorageInfo", b"MetadataIndex", b"storage_data":
+    for bit in range(8 * len(word)):
+        n += 1
+        os.mkdir(f"flips/step-{n}")
+        made = bytearray(whole)
+        made[whole.rindex(word) + bit // 8] ^= 1 << bit % 8
+        with open(f"flips/step-{n}/.metadata", "wb") as f:
+            f.write(made)
+        with open(f"flips/step-{n}/__9_0.distcp", "wb") as f:
+            f.write(b"not of it")'
+    run "$MUSTER" ckpt verify flips
+    is "$status $(grep -c ' whole' out)" '1 0' 'none is whole' || show
+    num "$(grep -c ' dcp ' out)" -ge 400 'of so many'
+}
+
 test_itself() {
     fresh
     run "$MUSTER" ckpt verify d/checkpoint-60/
