@@ -18,8 +18,9 @@ void dcp_places_release(struct dcp_places *p)
     *p = (struct dcp_places){0};
 }
 
-/* What is expected next: keys and values of one record, one after the other. */
+/* What is expected next: a record's class, and then keys and values of it. */
 enum expect {
+    CLASS,
     FILE_KEY,
     FILE_VALUE,
     OFFSET_KEY,
@@ -33,6 +34,10 @@ struct reader {
     size_t room;
     enum expect expect;
     struct dcp_place now;
+    bool has_begun; /* what says where things are, the last that has such classes */
+    size_t n_keys;
+    bool has_key; /* since the last record */
+    struct error *e;
 };
 
 static int add(struct reader *r)
@@ -59,6 +64,8 @@ static int add(struct reader *r)
 static bool take_expected(struct reader *r, const struct pickle_value *v)
 {
     switch (r->expect) {
+    case CLASS:
+        return false;
     case FILE_KEY:
         return pickle_is_text(v, "relative_path");
     case FILE_VALUE:
@@ -78,20 +85,43 @@ static bool take_expected(struct reader *r, const struct pickle_value *v)
     return false;
 }
 
+/* Keys and records take turns. Keys alone may have records of a class not known here. */
+static int take_class(struct reader *r, const struct pickle_value *v)
+{
+    bool is_key = pickle_is_text(v, "MetadataIndex");
+
+    if (!is_key && !pickle_is_text(v, "_StorageInfo")) {
+        return 0;
+    }
+    if (is_key && r->places->n == 0) {
+        r->has_key = false;
+    }
+    if (r->has_key == is_key && r->n_keys + is_key > 0) {
+        return error_text(r->e, ERR_FORMAT, "of one of its places it says only %s",
+                          is_key ? "what lies there" : "where it is");
+    }
+    r->has_key = is_key;
+    r->n_keys += is_key;
+    r->expect = is_key ? CLASS : FILE_KEY;
+    return 0;
+}
+
 static int take_value(void *arg, const struct pickle_value *v)
 {
     struct reader *r = arg;
 
+    r->has_begun = r->has_begun || pickle_is_text(v, "storage_data");
+    if (r->expect == CLASS) {
+        return r->has_begun && v->is_class ? take_class(r, v) : 0;
+    }
+    if (r->expect == FILE_KEY && !v->text && !v->is_number) {
+        return 0; /* the object, and its dictionary */
+    }
     if (!take_expected(r, v)) {
-        r->expect = pickle_is_text(v, "relative_path") ? FILE_VALUE : FILE_KEY;
-        return 0;
+        return error_text(r->e, ERR_FORMAT, "what it says of the place of a piece is wrong");
     }
-    if (r->expect != LENGTH_VALUE) {
-        r->expect++;
-        return 0;
-    }
-    r->expect = FILE_KEY;
-    return add(r);
+    r->expect = r->expect == LENGTH_VALUE ? CLASS : r->expect + 1;
+    return r->expect == CLASS ? add(r) : 0;
 }
 
 /* The next instruction that does more than keep; false: there is none. */
@@ -148,21 +178,35 @@ static int by_place(const void *a, const void *b)
     return rc ? rc : x->length < y->length ? -1 : x->length > y->length;
 }
 
+static int check_end(const struct reader *r)
+{
+    size_t n = r->places->n;
+
+    return r->expect != CLASS || (n > 0 && r->n_keys > n)
+               ? error_text(r->e, ERR_FORMAT, "of one of its places it says only what lies there")
+           : r->n_keys > 0 && r->n_keys < n
+               ? error_text(r->e, ERR_FORMAT, "of one of its places it says only where it is") : 0;
+}
+
 int dcp_places_read(const void *metadata, size_t len, struct dcp_places *ret,
                     struct error *e)
 {
     struct dcp_places p = {0};
-    struct reader r = {.places = &p};
+    struct reader r = {.places = &p, .e = e};
     int rc = pickle_values(metadata, len, take_value, &r, e);
 
+    rc = rc < 0 ? rc : check_end(&r);
     if (rc < 0) {
         dcp_places_release(&p);
-        return error_set(e, -rc, "look through it");
+        return rc == -ERR_FORMAT ? rc : error_set(e, -rc, "look through it");
+    }
+    if (r.n_keys == 0) { /* of other classes: whatever that says */
+        dcp_places_release(&p);
     }
     if (p.n) {
         qsort(p.items, p.n, sizeof(*p.items), by_place);
     }
-    p.is_empty = p.n == 0 && is_empty(metadata, len);
+    p.is_empty = p.n == 0 && r.n_keys == 0 && is_empty(metadata, len);
     *ret = p;
     return 0;
 }

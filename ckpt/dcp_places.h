@@ -2,7 +2,8 @@
 /*
  * Where the pieces of a checkpoint of torch.distributed.checkpoint lie, as its
  * .metadata says (or that of a rank): for each a file, an offset and a length. That is a
- * pickle, which is not run: its records are found as they are written, by their keys.
+ * pickle, which is not run: its records are found as they are written, by their classes
+ * (from PyTorch 1.13 to now _StorageInfo, each behind its MetadataIndex) and keys.
  */
 #ifndef MUSTER_CKPT_DCP_PLACES_H
 #define MUSTER_CKPT_DCP_PLACES_H
@@ -29,7 +30,8 @@ void dcp_places_release(struct dcp_places *p);
 #define _dcp_places_ __attribute__((cleanup(dcp_places_release)))
 
 /* 0, also where there are none that are known: another version may write others.
- * -EFBIG, -ENOMEM; -ERR_FORMAT: it is no pickle. */
+ * -EFBIG, -ENOMEM; -ERR_FORMAT: it is no pickle, or one of its records is wrong, or one
+ * is missing. */
 int dcp_places_read(const void *metadata, size_t len, struct dcp_places *ret,
                     struct error *e);
 

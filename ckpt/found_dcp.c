@@ -229,6 +229,12 @@ static int check_named(struct io *io, int dir, const struct dcp_places *all,
     return rc;
 }
 
+static int unknown_places(struct error *e)
+{
+    return error_text(e, ENOTSUP, "what it says of where its data lies is not known here: a "
+                      "program's own, or of a later version");
+}
+
 /* Nothing is known of pieces: that there are files, and that they are not empty. */
 static int check_unnamed(struct io *io, int dir, bool is_empty,
                          struct found_facts *facts, struct error *e)
@@ -255,6 +261,7 @@ static int check_one(struct io *io, int dir, const char *name, bool is_of_all,
 {
     _dcp_places_ struct dcp_places places = {0};
     _free_ char *metadata = NULL;
+    bool is_known;
     size_t len = 0;
     int rc = check_metadata(io, dir, name, &metadata, &len, e);
 
@@ -271,7 +278,13 @@ static int check_one(struct io *io, int dir, const char *name, bool is_of_all,
     if (places.n > 0) {
         return check_named(io, dir, &places, is_deep, facts, e);
     }
-    return is_of_all ? check_unnamed(io, dir, places.is_empty, facts, e) : 0;
+    is_known = rc == -EFBIG || places.is_empty;
+    rc = is_of_all ? check_unnamed(io, dir, places.is_empty, facts, e) : 0;
+    if (rc == 0 && !is_known) {
+        unknown_places(e);
+        return error_wrap(e, "%s", name);
+    }
+    return rc;
 }
 
 /* --- of ranks --- */

@@ -61,6 +61,8 @@ static void put(const struct bed *b, const char *file, const void *data, size_t 
 
 /* --- metadata --- */
 
+static const char nothing[] = "\x80\x02}(X\x0c\0\0\0storage_data}X\x07\0\0\0versionNu.";
+
 static void put_text(struct buf *to, const char *text, size_t len)
 {
     buf_puts(to, "X");
@@ -82,19 +84,24 @@ static void begin(struct bed *b)
 {
     buf_clear(&b->metadata);
     buf_puts(&b->metadata, "\x80\x02}(");
+    put_text(&b->metadata, "storage_data", strlen("storage_data"));
+    buf_puts(&b->metadata, "}(");
 }
 
 static void add_place(struct bed *b, const char *file, size_t len, size_t at, size_t n)
 {
+    buf_puts(&b->metadata, "cmetadata\nMetadataIndex\n)\x81");
+    buf_puts(&b->metadata, "cfilesystem\n_StorageInfo\n)\x81}(");
     put_text(&b->metadata, "relative_path", strlen("relative_path"));
     put_text(&b->metadata, file, len);
     put_number(&b->metadata, "offset", at);
     put_number(&b->metadata, "length", n);
+    buf_puts(&b->metadata, "ub");
 }
 
 static void end(struct bed *b, const char *file)
 {
-    buf_puts(&b->metadata, "u.");
+    buf_puts(&b->metadata, "uu.");
     put(b, file, b->metadata.data, b->metadata.len);
 }
 
@@ -302,7 +309,6 @@ static void test_names(void)
 /* Other versions of PyTorch may say otherwise where things are. */
 static void test_unnamed(void)
 {
-    static const char none[] = "\x80\x02}(X\x0c\0\0\0storage_data}X\x07\0\0\0versionNu.";
     struct found_facts facts;
     struct bed b;
 
@@ -310,12 +316,10 @@ static void test_unnamed(void)
     put(&b, ".metadata", "\x80\x02}.", 4);
     check(&b, true, -ERR_FORMAT, "it has .metadata, and no .distcp file", "no data");
     put(&b, data_file, "data", 4);
-    facts = check(&b, true, 0, "", "data that is not named");
-    ok(facts.is_structure_only, "of which no more is known");
-    is_int((intmax_t)facts.n_files, 2, "but that they are there");
+    check(&b, true, -ENOTSUP, "where its data lies is not known here", "data that is not named");
     put(&b, "__1_0.distcp", "", 0);
     check(&b, true, -ERR_FORMAT, "__1_0.distcp: it is empty", "empty data");
-    put(&b, ".metadata", none, sizeof(none) - 1);
+    put(&b, ".metadata", nothing, sizeof(nothing) - 1);
     ok(check(&b, true, 0, "", "data, where there is to be none").is_structure_only,
        "of which nobody knows what it is");
     unlinkat(b.dir, data_file, 0);
@@ -323,6 +327,37 @@ static void test_unnamed(void)
     unlinkat(b.dir, "__1_0.distcp", 0);
     facts = check(&b, true, 0, "", "a checkpoint of nothing");
     ok(facts.is_structure_only, "of which nothing but its metadata could be verified");
+    teardown(&b);
+}
+
+/* No bit of a record or of its key lets files go unseen that are missing. */
+static void test_missing(void)
+{
+    unsigned n_taken = 0, n = 0;
+    struct bed b;
+
+    setup(&b);
+    begin(&b);
+    add_place(&b, data_file, strlen(data_file), 0, b.len);
+    add_place(&b, "__1_0.distcp", 12, 0, b.len + 1);
+    end(&b, ".metadata");
+    put(&b, data_file, b.piece, b.len);
+    check(&b, true, -ERR_FORMAT, "__1_0.distcp is missing", "a file");
+    for (size_t bit = 0; bit < 8 * b.metadata.len; bit++) {
+        char *at = &b.metadata.data[bit / 8];
+        struct found f = {.name = "step-5", .kind = FOUND_DCP};
+        struct found_facts facts;
+
+        *at = (char)(*at ^ 1 << bit % 8);
+        put(&b, ".metadata", b.metadata.data, b.metadata.len);
+        if (found_check(io_system(), b.top, &f, true, &facts, NULL) == 0) {
+            diag("bit %zu of byte %zu", bit % 8, bit / 8);
+            n_taken++;
+        }
+        *at = (char)(*at ^ 1 << bit % 8);
+        n++;
+    }
+    is_int((int)n_taken, 0, "nor with any of %u bits changed", n);
     teardown(&b);
 }
 
@@ -337,13 +372,15 @@ static void test_ranks(void)
     end(&b, "__0.metadata");
     put(&b, data_file, b.piece, b.len);
     is_int((int)check(&b, true, 0, "", "of one rank").n_ranks, 1, "is counted");
-    put(&b, "__1.metadata", "\x80\x02}.", 4);
+    put(&b, "__1.metadata", nothing, sizeof(nothing) - 1);
     is_int((int)check(&b, true, 0, "", "one has nothing").n_ranks, 2, "counts as well");
     put(&b, "x", "", 0);
     is_int((int)check(&b, true, 0, "", "a file of a short name").n_ranks, 2, "does not");
     put(&b, "__11_0.distcp", b.piece, b.len);
     check(&b, true, -ENOENT, "it was never finished: no __11.metadata", "data of another");
     unlinkat(b.dir, "__11_0.distcp", 0);
+    put(&b, "__1.metadata", "\x80\x02}.", 4);
+    check(&b, true, -ENOTSUP, "__1.metadata: what it says", "one says nothing");
     flip(&b, data_file, 0);
     check(&b, true, -ERR_FORMAT, "__0_0.distcp: its", "a bit");
     put(&b, data_file, b.piece, b.len);
@@ -385,6 +422,7 @@ int main(void)
     test_damaged();
     test_names();
     test_unnamed();
+    test_missing();
     test_ranks();
     test_safetensors();
     return tap_done();

@@ -175,7 +175,8 @@ static int check(const struct bench *b, const char *name, struct found_facts *re
 /* A file that is right for its name: a pickle, a safetensors file, or text. */
 static void put(const struct bench *b, const char *name)
 {
-    static const char st[] = "\x02\0\0\0\0\0\0\0{}";
+    static const char st[] = "\x02\0\0\0\0\0\0\0{}",
+                      nothing[] = "\x80\x02}(X\x0c\0\0\0storage_data}X\x07\0\0\0versionNu.";
     char path[256], *slash;
 
     snprintf(path, sizeof(path), "%s", name);
@@ -192,6 +193,8 @@ static void put(const struct bench *b, const char *name)
         put_bytes(b, name, "{\"weight_map\":{}}", 17);
     } else if (str_ends(name, ".json")) {
         put_bytes(b, name, "{}", 2);
+    } else if (str_ends(name, ".metadata")) {
+        put_bytes(b, name, nothing, sizeof(nothing) - 1);
     } else {
         put_bytes(b, name, "\x80\x02}.", 4);
     }
@@ -631,6 +634,24 @@ static void test_foreign(void)
     }
 }
 
+/* A shape of more lengths than there can be here is no damage. */
+static void test_limit(void)
+{
+    static const char bytes[] =
+        "\x58\0\0\0\0\0\0\0{\"a\":{\"dtype\":\"U8\",\"shape\":"
+        "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]}}   x";
+    struct found_facts facts;
+    struct error e = {0};
+    struct bench b;
+
+    setup(&b);
+    put_bytes(&b, "step-1.safetensors", bytes, sizeof(bytes) - 1);
+    is_str(found_state_name(check(&b, "step-1.safetensors", &facts, &e)), "unreadable",
+           "of 17 lengths: %s", e.text);
+    like(e.text, "at most 16 lengths", "and why");
+    teardown(&b);
+}
+
 /* What the Trainer says of itself: as Python writes it, which is not always JSON. */
 static void test_state(void)
 {
@@ -876,6 +897,7 @@ int main(void)
     test_texts();
     test_reasons();
     test_foreign();
+    test_limit();
     test_state();
     test_world();
     test_said();

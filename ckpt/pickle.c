@@ -132,19 +132,3 @@ int pickle_next(const void *data, size_t len, size_t *at,
     ret->len = *at - from - 1;
     return 0;
 }
-
-int pickle_check(const void *data, size_t len, size_t *ret_len,
-                 struct error *e)
-{
-    struct pickle_op op = {0};
-    size_t at = 0;
-    int rc = 0;
-
-    while (rc == 0 && op.op != PICKLE_STOP) {
-        rc = pickle_next(data, len, &at, &op, e);
-    }
-    if (rc == 0) {
-        *ret_len = at;
-    }
-    return rc;
-}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Python pickles, looked at and never run: whether one is whole, from its first
- * instruction to STOP. Source: the protocol's description in the standard
- * library's pickletools, protocols 0 to 5.
+ * instruction to STOP, each with what it needs. Source: the protocol's description in
+ * the standard library's pickletools, protocols 0 to 5.
  */
 #ifndef MUSTER_CKPT_PICKLE_H
 #define MUSTER_CKPT_PICKLE_H
@@ -15,8 +15,9 @@
 
 #define PICKLE_STOP '.'
 
-/* 0, and how many bytes it takes; -ERR_FORMAT: cut, or an instruction that there
- * is not, at a byte that `e` names. */
+/* 0, and how many bytes it takes: an unpickler could go through it, with the classes that it
+ * names. -ERR_FORMAT: cut, or an instruction that there is not, or that cannot do what it
+ * does, at a byte that `e` names; -ENOMEM. */
 int pickle_check(const void *data, size_t len, size_t *ret_len,
                  struct error *e);
 
@@ -40,6 +41,7 @@ struct pickle_value {
     uint64_t number;
     bool is_number;
     bool is_none;
+    bool is_class; /* the text is the name of one, and no text to the program */
     bool is_persistent; /* instead: it is another file's, as the tuple before it says */
 };
 

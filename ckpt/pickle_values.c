@@ -15,7 +15,7 @@
 enum { MAX_KEPT = 1 << 24 };
 
 struct kept {
-    size_t *at; /* owned: the place of the instruction */
+    size_t *at; /* owned: twice the place of the instruction, and 1 more if it is a class */
     size_t n, room;
 };
 
@@ -24,6 +24,7 @@ struct scan {
     size_t len;
     struct kept kept;
     size_t last_at; /* the instruction that the last value comes from */
+    bool is_class;  /* the last value */
     size_t text_at; /* likewise, of the last text */
 };
 
@@ -182,10 +183,10 @@ static bool keeps(struct scan *s, const struct pickle_op *op, int *ret_rc)
 {
     switch (op->op) {
     case 0x94:
-        *ret_rc = keep(&s->kept, s->kept.n, s->last_at);
+        *ret_rc = keep(&s->kept, s->kept.n, 2 * s->last_at + s->is_class);
         return true;
     case 'p': case 'q': case 'r':
-        *ret_rc = keep(&s->kept, place_of(op), s->last_at);
+        *ret_rc = keep(&s->kept, place_of(op), 2 * s->last_at + s->is_class);
         return true;
     case 0x80: case 0x95:
         return true;
@@ -198,12 +199,13 @@ static struct pickle_value fetch(struct scan *s, const struct pickle_op *op)
 {
     uint64_t place = place_of(op);
     struct pickle_op from = {0};
-    size_t at = place < s->kept.n ? s->kept.at[place] : SIZE_MAX;
+    size_t kept = place < s->kept.n ? s->kept.at[place] : SIZE_MAX, at = kept / 2;
 
-    if (at == SIZE_MAX || pickle_next(s->data, s->len, &at, &from, NULL) < 0) {
+    if (kept == SIZE_MAX || pickle_next(s->data, s->len, &at, &from, NULL) < 0) {
         return (struct pickle_value){0};
     }
-    s->last_at = s->kept.at[place];
+    s->last_at = kept / 2;
+    s->is_class = kept % 2;
     return value_of(&from);
 }
 
@@ -215,6 +217,7 @@ static struct pickle_value next(struct scan *s, const struct pickle_op *op,
     struct pickle_op named = {0};
 
     s->last_at = from;
+    s->is_class = op->op == 'c' || op->op == 0x93;
     if (op->op == 'h' || op->op == 'j' || op->op == 'g') {
         v = fetch(s, op);
     } else if (op->op == 0x93 &&
@@ -227,6 +230,7 @@ static struct pickle_value next(struct scan *s, const struct pickle_op *op,
     if (v.text) {
         s->text_at = s->last_at;
     }
+    v.is_class = v.text && s->is_class;
     return v;
 }
 

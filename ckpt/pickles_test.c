@@ -91,9 +91,26 @@ static void put_number(struct buf *b, unsigned n)
     buf_putc(b, (char)(n >> 8));
 }
 
-static void put_place(struct buf *b, const char *file, unsigned at, unsigned len)
+/* Of a class, and with the start of its dictionary. */
+static void put_object(struct buf *b, const char *class)
 {
-    buf_puts(b, ")\x81}\x94(");
+    put_text(b, "m");
+    put_text(b, class);
+    buf_puts(b, "\x93)\x81}\x94(");
+}
+
+static void put_key(struct buf *b, const char *name)
+{
+    put_object(b, "MetadataIndex");
+    put_text(b, "fqn");
+    put_text(b, name);
+    put_text(b, "offset");
+    buf_puts(b, "Nub");
+}
+
+static void put_record(struct buf *b, const char *file, unsigned at, unsigned len)
+{
+    put_object(b, "_StorageInfo");
     put_text(b, "relative_path");
     put_text(b, file);
     put_text(b, "offset");
@@ -103,23 +120,35 @@ static void put_place(struct buf *b, const char *file, unsigned at, unsigned len
     buf_puts(b, "ub");
 }
 
+static void put_place(struct buf *b, const char *file, unsigned at, unsigned len)
+{
+    put_key(b, "name");
+    put_record(b, file, at, len);
+}
+
+static void begin_places(struct buf *b)
+{
+    buf_clear(b);
+    buf_puts(b, "\x80\x04}(");
+    put_text(b, "storage_data");
+    buf_puts(b, "}(");
+}
+
 static void test_places(void)
 {
     _dcp_places_ struct dcp_places p = {0};
     _buf_ struct buf b = {0}, text = {0};
     unsigned n_taken = 0;
 
-    buf_puts(&b, "\x80\x04}(");
+    begin_places(&b);
     put_place(&b, "__1_0.distcp", 7, 3);
-    put_place(&b, "__0_0.distcp", 500, 20);
-    put_text(&b, "offset");
-    put_number(&b, 9);
-    put_place(&b, "__0_0.distcp", 0, 500);
-    put_text(&b, "relative_path");
-    put_text(&b, "relative_path"); /* a file of that name, and then no offset */
-    put_text(&b, "relative_path");
-    put_place(&b, "x", 1, 1);
-    buf_puts(&b, "u.");
+    put_key(&b, "_StorageInfo"); /* tensors of such names */
+    put_record(&b, "__0_0.distcp", 500, 20);
+    put_key(&b, "MetadataIndex");
+    put_record(&b, "__0_0.distcp", 0, 500);
+    put_key(&b, "relative_path");
+    put_record(&b, "x", 1, 1);
+    buf_puts(&b, "uu.");
     is_int(dcp_places_read(b.data, b.len, &p, NULL), 0, "places");
     for (size_t i = 0; i < p.n; i++) {
         buf_printf(&text, "%.*s %llu %llu; ", (int)p.items[i].file_len,
@@ -135,6 +164,64 @@ static void test_places(void)
         dcp_places_release(&none);
     }
     is_int((int)n_taken, 0, "cut to each of %zu lengths", b.len);
+}
+
+/* Each change of a bit in the names of a record, of its class and of its key's class. */
+static void test_wrong_places(void)
+{
+    static const char *const words[] = {"_StorageInfo", "MetadataIndex", "relative_path",
+                                        "offset", "length", "storage_data"};
+    _buf_ struct buf b = {0};
+    unsigned n_taken = 0, n = 0;
+
+    begin_places(&b);
+    put_place(&b, "x", 0, 1);
+    put_place(&b, "x", 1, 1);
+    buf_puts(&b, "uu.");
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+        char *at = b.data;
+
+        while ((at = memmem(at, b.len - (size_t)(at - b.data), words[i], strlen(words[i])))) {
+            for (size_t bit = 0; bit < 8 * strlen(words[i]); bit++) {
+                struct dcp_places p = {0};
+
+                at[bit / 8] = (char)(at[bit / 8] ^ 1 << bit % 8);
+                n_taken += dcp_places_read(b.data, b.len, &p, NULL) == 0 && p.n > 0;
+                at[bit / 8] = (char)(at[bit / 8] ^ 1 << bit % 8);
+                dcp_places_release(&p);
+                n++;
+            }
+            at += strlen(words[i]);
+        }
+    }
+    /* That of a key's "offset", twice, is nobody's. */
+    is_int((int)n_taken, 2 * 8 * (int)strlen("offset"), "of %u bits in names of records", n);
+}
+
+static void test_uneven_places(void)
+{
+    for (int is_key = 0; is_key < 2; is_key++) {
+        for (int is_last = 0; is_last < 2; is_last++) {
+            _dcp_places_ struct dcp_places p = {0};
+            _buf_ struct buf b = {0};
+            struct error e = {0};
+
+            begin_places(&b);
+            for (int i = 0; i < 2; i++) {
+                if (i == is_last && is_key) {
+                    put_key(&b, "name");
+                } else if (i == is_last) {
+                    put_record(&b, "x", 0, 1);
+                } else {
+                    put_place(&b, "x", 1, 1);
+                }
+            }
+            buf_puts(&b, "uu.");
+            is_int(dcp_places_read(b.data, b.len, &p, &e), -ERR_FORMAT, "%s alone, %s: %s",
+                   is_key ? "a key" : "a record", is_last ? "the last" : "the first", e.text);
+            like(e.text, is_key ? "only what lies there" : "only where it is", "and why");
+        }
+    }
 }
 
 /* One that holds nothing says so: that is another thing than to say nothing. */
@@ -184,6 +271,9 @@ static int check_old(const void *data, size_t len, struct error *e)
 /* ('storage', torch.<class>, '<key>', 'cpu', 2) */
 #define STORAGE(class, key) "(X\x07\0\0\0storageq\x01" "ctorch\n" class "\nq\x02" \
                             "X\x01\0\0\0" key "q\x03X\x03\0\0\0cpuK\x02tQ"
+#define ANOTHER(class, key) "(h\1" "ctorch\n" class "\nX\x01\0\0\0" key \
+                            "X\x03\0\0\0cpuK\x02tQ"
+#define AGAIN "(h\1h\2h\3X\x03\0\0\0cpuK\x02tQ"
 #define OBJECT(text) "\x80\x02" text "."
 #define KEYS(text) "\x80\x02]q\x00(" text "e."
 #define KEY(key) "X\x01\0\0\0" key
@@ -193,7 +283,7 @@ static int check_old(const void *data, size_t len, struct error *e)
 #define FRONT_0 MAGIC_0 "I1001\n." "(dp0\n."
 #define STORAGE_0(class, key) "P('storage', <class 'torch." class "'>, '" key "', 'cpu', 2, None)\n"
 #define KEYS_0(text) "(lp0\n" text "."
-#define KEY_0(key) "V" key "\np1\na"
+#define KEY_0(key) "V" key "\na"
 /* And by one with frames. */
 #define STORAGE_4(class, key) "(\x8c\x07storage\x94\x8c\x05torch\x94\x8c\x0c" class \
                               "\x94\x93\x94\x8c\x01" key "\x94K\x02tQ"
@@ -209,11 +299,11 @@ static void test_old(void)
         const char *why; /* NULL: taken */
     } cases[] = {
         {"two storages", BYTES(MAGIC PROTOCOL SYSTEM
-             OBJECT(STORAGE("FloatStorage", "7") STORAGE("HalfStorage", "8"))
+             OBJECT(STORAGE("FloatStorage", "7") ANOTHER("HalfStorage", "8") "\x86")
              KEYS(KEY("7") KEY("8")) "\2\0\0\0\0\0\0\0ABCDEFGH"
              "\2\0\0\0\0\0\0\0abcd"), NULL},
         {"one that is shared", BYTES(MAGIC PROTOCOL SYSTEM
-             OBJECT(STORAGE("FloatStorage", "7") STORAGE("FloatStorage", "7"))
+             OBJECT(STORAGE("FloatStorage", "7") AGAIN "\x86")
              KEYS(KEY("7")) "\2\0\0\0\0\0\0\0ABCDEFGH"), NULL},
         {"none", BYTES(MAGIC PROTOCOL SYSTEM OBJECT("}") KEYS("")), NULL},
         {"none, and a byte", BYTES(MAGIC PROTOCOL SYSTEM OBJECT("}") KEYS("") "x"),
@@ -235,7 +325,7 @@ static void test_old(void)
              OBJECT(STORAGE("FloatStorage", "7")) KEYS(KEY("7"))
              "\0\0\0\0\0\0\0\x40"), "it is cut"},
         {"protocol 0", BYTES(FRONT_0 STORAGE_0("FloatStorage", "7")
-             STORAGE_0("HalfStorage", "8") "." KEYS_0(KEY_0("7") KEY_0("8"))
+             STORAGE_0("HalfStorage", "8") "\x86." KEYS_0(KEY_0("7") KEY_0("8"))
              "\2\0\0\0\0\0\0\0ABCDEFGH" "\2\0\0\0\0\0\0\0abcd"), NULL},
         {"protocol 0, cut", BYTES(FRONT_0 STORAGE_0("FloatStorage", "7") "."
              KEYS_0(KEY_0("7")) "\2\0\0\0\0\0\0\0ABCDEFG"), "has 2 elements of 4"},
@@ -301,6 +391,8 @@ int main(void)
 {
     test_values();
     test_places();
+    test_wrong_places();
+    test_uneven_places();
     test_no_places();
     test_old();
     test_old_cut();

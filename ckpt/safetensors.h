@@ -64,8 +64,8 @@ struct st_file {
 int st_header_bytes(const uint8_t prefix[ST_PREFIX_BYTES], uint64_t file_bytes,
                     uint64_t *ret, struct error *e);
 
-/* The header, without its prefix. 0, -ERR_FORMAT, -ENOMEM; `ret` is written only
- * on success. */
+/* The header, without its prefix. 0, -ERR_FORMAT, -ENOMEM; -EFBIG: a shape of more
+ * lengths than there can be here. `ret` is written only on success. */
 int st_read(const void *header, size_t len, uint64_t file_bytes,
             struct st_file *ret, struct error *e);
 

@@ -74,9 +74,14 @@ static bool take_number(const json_t *v, uint64_t *ret)
 static int take_shape(const json_t *v, uint64_t *to, struct st_tensor *t,
                       struct error *e)
 {
-    if (!json_is_array(v) || json_array_size(v) > BOX_MAX_DIMS) {
-        return error_text(e, ERR_FORMAT, "tensor '%s': its shape is no list "
-                          "of at most %d lengths", show(t->name).text, BOX_MAX_DIMS);
+    if (!json_is_array(v)) {
+        return error_text(e, ERR_FORMAT, "tensor '%s': its shape is no list",
+                          show(t->name).text);
+    }
+    if (json_array_size(v) > BOX_MAX_DIMS) { /* sound, and too much for us */
+        return error_text(e, EFBIG, "tensor '%s': its shape has %zu lengths, and at most "
+                          "%d lengths can be read here", show(t->name).text,
+                          json_array_size(v), BOX_MAX_DIMS);
     }
     t->n_dims = (uint32_t)json_array_size(v);
     t->shape = to;
@@ -247,10 +252,23 @@ static int take_all(const json_t *header, struct st_file *f, struct error *e)
     return 0;
 }
 
-/* How deep lists and objects are in each other; parsers of others end at some depth. */
-static size_t depth_of(const char *text, size_t len)
+/* What the parser does not tell of a header. */
+struct scan {
+    size_t depth; /* of lists and objects in each other: parsers of others end at some */
+    bool has_minus_zero; /* of which it makes 0; the reference reader refuses it */
+};
+
+/* A number, and not the beginning of one: -0 and nothing that goes on behind. */
+static bool is_minus_zero(const char *text, size_t left)
 {
-    size_t depth = 0, most = 0;
+    return left >= 2 && text[0] == '-' && text[1] == '0' &&
+           (left == 2 || (text[2] != '.' && text[2] != 'e' && text[2] != 'E'));
+}
+
+static struct scan scan_header(const char *text, size_t len)
+{
+    struct scan s = {0};
+    size_t depth = 0;
     bool is_string = false;
 
     for (size_t i = 0; i < len; i++) {
@@ -261,18 +279,24 @@ static size_t depth_of(const char *text, size_t len)
             is_string = true;
         } else if (text[i] == '{' || text[i] == '[') {
             depth++;
-            most = depth > most ? depth : most;
+            s.depth = depth > s.depth ? depth : s.depth;
         } else if ((text[i] == '}' || text[i] == ']') && depth > 0) {
             depth--;
+        } else {
+            /* In an exponent it is a part of another number. */
+            s.has_minus_zero = s.has_minus_zero ||
+                               (is_minus_zero(text + i, len - i) &&
+                                (i == 0 || (text[i - 1] != 'e' && text[i - 1] != 'E')));
         }
     }
-    return most;
+    return s;
 }
 
 int st_read(const void *header, size_t len, uint64_t file_bytes,
             struct st_file *ret, struct error *e)
 {
     _st_file_ struct st_file f = {.data_at = ST_PREFIX_BYTES + len};
+    struct scan scan = scan_header(header, len);
     json_error_t why;
     json_t *json;
     int rc;
@@ -281,9 +305,13 @@ int st_read(const void *header, size_t len, uint64_t file_bytes,
         return error_text(e, ERR_FORMAT, "no safetensors file: its header does "
                           "not begin with '{'");
     }
-    if (depth_of(header, len) > MAX_HEADER_DEPTH) {
+    if (scan.depth > MAX_HEADER_DEPTH) {
         return error_text(e, ERR_FORMAT, "the header is nested more than %d levels "
                           "deep", MAX_HEADER_DEPTH);
+    }
+    if (scan.has_minus_zero) {
+        return error_text(e, ERR_FORMAT, "a number of the header is -0, and none is "
+                          "negative");
     }
     json = json_loadb(header, len, JSON_REJECT_DUPLICATES, &why);
     if (!json) {

@@ -35,6 +35,65 @@ static void test_pickles(void)
         {"\x8d\xff\xff\xff\xff\xff\xff\xff\xff" "a.", 11, -ERR_FORMAT, "cut in"},
         {"cos\nsystem", 10, -ERR_FORMAT, "cut in the instruction"},
         {"N\xff.", 3, -ERR_FORMAT, "its byte 1, 0xff, is no instruction"},
+        /* how it begins and ends */
+        {"\x80\5N.", 4, 0, NULL},
+        {"\x80\6N.", 4, -ERR_FORMAT, "a later protocol"},
+        {"\x80\2\x80\2N.", 6, -ERR_FORMAT, "begins again, at its byte 2"},
+        {".", 1, -ERR_FORMAT, "takes more than there is"},
+        {"NN.", 3, -ERR_FORMAT, "ends with more than one value"},
+        {"(N.", 3, -ERR_FORMAT, "ends with more than one value"},
+        {"N(.", 3, -ERR_FORMAT, "takes more than there is"},
+        /* the stack */
+        {"N0N.", 4, 0, NULL},
+        {"N(0.", 4, 0, NULL}, /* a mark is taken as a value is */
+        {"N(N1.", 5, 0, NULL},
+        {"N2\x86.", 4, 0, NULL},
+        {"(0(0N.", 6, 0, NULL},
+        {"0N.", 3, -ERR_FORMAT, "a mark that was never set"},
+        {"N(R.", 4, -ERR_FORMAT, "takes more"},
+        {"N(\x85.", 4, -ERR_FORMAT, "takes more"},
+        {"NR.", 3, -ERR_FORMAT, "takes more"},
+        {"Nt.", 3, -ERR_FORMAT, "a mark that was never set"},
+        {"(e.", 3, -ERR_FORMAT, "takes more"},
+        {"](Ne.", 5, 0, NULL},
+        {"}(NNu.", 6, 0, NULL},
+        {"}(NNNu.", 7, -ERR_FORMAT, "a key is without a value"},
+        {"(o.", 3, -ERR_FORMAT, "an object without a class"},
+        /* what is kept */
+        {"]\x94h\0\x86.", 6, 0, NULL},
+        {"]q\1h\1\x86.", 7, 0, NULL},
+        {"]p3\ng3\n\x86.", 9, 0, NULL},
+        {"]q\1h\0\x86.", 7, -ERR_FORMAT, "never kept, at its byte 3"},
+        {"h\0.", 3, -ERR_FORMAT, "never kept"},
+        {"gx\n.", 4, -ERR_FORMAT, "never kept"},
+        {"j\xff\xff\xff\xff.", 6, -ERR_FORMAT, "never kept"},
+        {"]q\1q\1.", 6, -ERR_FORMAT, "a place that is taken"},
+        {"]r\xff\xff\xff\xff.", 7, -ERR_FORMAT, "far away"},
+        {"]p99999999999999999999\n.", 24, -ERR_FORMAT, "far away"},
+        {"\x94.", 2, -ERR_FORMAT, "takes more"},
+        {"(\x94.", 3, -ERR_FORMAT, "takes more"},
+        {"\x82\1.", 3, -ERR_FORMAT, "a number of its program's"},
+        /* frames */
+        {"\x80\4\x95\5\0\0\0\0\0\0\0N0N..", 16, -ERR_FORMAT, "a frame ends elsewhere"},
+        {"\x95\3\0\0\0\0\0\0\0N.", 11, -ERR_FORMAT, "the pickle is cut: a frame of 3 bytes"},
+        {"\x95\2\0\0\0\0\0\0\0K\1.", 12, 0, NULL},
+        {"\x95\1\0\0\0\0\0\0\0K\1.", 12, -ERR_FORMAT, "a frame ends elsewhere"},
+        {"\x95\x0c\0\0\0\0\0\0\0N\x95\2\0\0\0\0\0\0\0N.", 21, -ERR_FORMAT,
+         "in another one"},
+        /* texts and numbers */
+        {"\x8c\2\xc3\xa9.", 5, 0, NULL},
+        {"\x8c\3\xed\xa0\x80.", 6, 0, NULL}, /* half of a pair, as Python has it */
+        {"\x8c\2\xc3\x29.", 5, -ERR_FORMAT, "no UTF-8"},
+        {"\x8c\1\xc3.", 4, -ERR_FORMAT, "no UTF-8"},
+        {"X\1\0\0\0\xff.", 7, -ERR_FORMAT, "no UTF-8"},
+        {"\x8d\1\0\0\0\0\0\0\0\xff.", 11, -ERR_FORMAT, "no UTF-8"},
+        {"ca\n\xff\n.", 6, -ERR_FORMAT, "no UTF-8"},
+        {"S\"x'\n.", 6, -ERR_FORMAT, "not in quotes"},
+        {"S'\n.", 4, -ERR_FORMAT, "not in quotes"},
+        {"I-12\n.", 6, 0, NULL},
+        {"L12L\n.", 6, 0, NULL},
+        {"I1p\n.", 5, -ERR_FORMAT, "a number is none"},
+        {"I\n.", 3, -ERR_FORMAT, "a number is none"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
@@ -207,6 +266,8 @@ static void test_headers(void)
         {"PK\1\2", 8, 13, "compressed or encrypted"},
         {"PK\1\2", 8, 3, "contradict each other: flags or method"},
         {"PK\1\2", 10, 3, "compressed or encrypted"},
+        {"PK\1\2", 6, 6, "a later version"},
+        {"PK\1\2", 38, 4, "called a directory"},
         {"PK\1\2", 34, 0, "another one of several parts"},
         {"PK\1\2", 34, 8, "another one of several parts"},
         {"PK\3\4", 0, 1, "not where the directory says"},
@@ -234,13 +295,65 @@ static void test_headers(void)
     }
 }
 
+/* Of the 64-bit numbers at its end. */
+static void test_end64(void)
+{
+    static const struct {
+        const char *sign;
+        size_t at;
+        unsigned bit;
+        const char *why;
+    } cases[] = {
+        {"PK\6\6", 4, 0, "64-bit numbers are wrong"},
+        {"PK\6\6", 11, 7, "64-bit numbers are wrong"},
+        {"PK\6\7", 4, 0, "one of several parts"},
+        {"PK\6\7", 16, 0, "one of several parts"},
+        {"PK\6\7", 19, 7, "one of several parts"},
+        {"PK\5\6", 12, 0, "contradict those of 64 bits"},
+        {"PK\5\6", 19, 7, "contradict those of 64 bits"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _buf_ struct buf b = {0};
+        struct torch_file f = {0};
+        struct error e = {0};
+        char *at;
+
+        make(&b, whole, ARRAY_SIZE(whole), true);
+        at = (char *)memmem(b.data, b.len, cases[i].sign, 4) + cases[i].at;
+        *at = (char)(*at ^ 1 << cases[i].bit);
+        is_int(check(&b, b.len, &f, &e), -ERR_FORMAT, "bit %u at byte %zu of end %zu: %s",
+               cases[i].bit, cases[i].at, i, e.text);
+        like(e.text, cases[i].why, "and why");
+    }
+}
+
+/* Entries that are called directories: of no bytes, where another program packed it anew. */
+static void test_directories(void)
+{
+    static const struct part taken[] = {{"x/data.pkl", "N.", true}, {"x/data/", "", true},
+                                        {"x/version", "3\n", true}};
+    static const struct part refused[] = {{"x/data.pkl", "N.", true}, {"x/data/0/", "0", true},
+                                          {"x/version", "3\n", true}};
+    struct torch_file f;
+    struct error e = {0};
+
+    for (int is_bad = 0; is_bad < 2; is_bad++) {
+        _buf_ struct buf b = {0};
+
+        make(&b, is_bad ? refused : taken, 3, false);
+        is_int(check(&b, b.len, &f, &e), is_bad ? -ERR_FORMAT : 0, "a directory: %s", e.text);
+        like(e.text, is_bad ? "called a directory" : "", "and why");
+    }
+}
+
 /* What data.pkl says of storages, and what there is. */
 static void test_storages(void)
 {
     static const char two[] = "(X\7\1\1\1storagectorch\nFloatStorage\nX\1\1\1\1" "0"
                               "X\3\1\1\1cpuK\2tQ.";
-    static const char other[] = "}X\7\1\1\1storageX\5\1\1\1localX\4\1\1\1path"
-                                "X\3\1\1\1cpuK\2s.";
+    static const char other[] = "](X\7\1\1\1storageX\5\1\1\1localX\4\1\1\1path"
+                                "X\3\1\1\1cpuK\2e.";
     static const char list[] = "](X\7\1\1\1storagectorch\nFloatStorage\nX\1\1\1\1" "0"
                                "X\3\1\1\1cpuK\2e.";
     static const char before[] = "](X\7\1\1\1storagectorch\nFloatStorage\nX\1\1\1\1" "7"
@@ -340,29 +453,82 @@ static void test_other(void)
     is_int((int)n_own, 0, "one of torch.save, whichever bit of it changes");
 }
 
-/* A changed bit is seen wherever it changes what is read. */
-static void test_flips(void)
+/* Bytes that mean nothing to any reader: by header, and from where to where in it. */
+static const struct {
+    const char *sign;
+    size_t from, to;
+    uint8_t bits; /* of each byte */
+    const char *why;
+} free_bytes[] = {
+    {"PK\3\4", 4, 6, 0xff, "the version needed: readers go by the directory's"},
+    {"PK\3\4", 10, 14, 0xff, "the time"},
+    {"PK\3\4", 14, 26, 0xff, "checksum and sizes: flag 3 says that they are elsewhere"},
+    {"PK\1\2", 4, 6, 0xff, "the version made by"},
+    {"PK\1\2", 6, 7, 0x3f, "the version needed: to 63 readers take any"},
+    {"PK\1\2", 12, 16, 0xff, "the time"},
+    {"PK\1\2", 36, 38, 0xff, "whether it is text"},
+    {"PK\1\2", 38, 39, 0xef, "attributes, but for that of a directory"},
+    {"PK\1\2", 39, 42, 0xff, "rights, which no reader of tensors gives to files"},
+    {"PK\7\x08", 4, 16, 0xff, "checksum and sizes again, for who has no directory"},
+    {"PK\6\6", 12, 16, 0xff, "the versions made by and needed"},
+};
+
+static bool is_free(const struct buf *b, size_t bit)
 {
-    _buf_ struct buf b = {0};
-    struct error e = {0};
-    unsigned n_missed = 0, n = 0;
+    const uint8_t *at = (const uint8_t *)b->data + bit / 8;
 
-    make(&b, whole, ARRAY_SIZE(whole), true);
-    for (size_t i = 0; i < ARRAY_SIZE(whole); i++) {
-        char *at = memmem(b.data, b.len, whole[i].bytes,
-                          strlen(whole[i].bytes));
-
-        for (size_t bit = 0; bit < 8 * strlen(whole[i].bytes); bit++) {
-            struct torch_file f;
-
-            at[bit / 8] = (char)(at[bit / 8] ^ 1 << bit % 8);
-            n_missed += check(&b, b.len, &f, &e) == 0;
-            at[bit / 8] = (char)(at[bit / 8] ^ 1 << bit % 8);
-            n++;
+    for (size_t i = 0; i < ARRAY_SIZE(free_bytes); i++) {
+        for (size_t k = free_bytes[i].from; k < free_bytes[i].to && k <= bit / 8; k++) {
+            if (memcmp(at - k, free_bytes[i].sign, 4) == 0 &&
+                free_bytes[i].bits & 1 << bit % 8) {
+                return true;
+            }
         }
     }
-    is_int((int)n_missed, 0, "each of %u flipped bits of bytes", n);
-    like(e.text, "is damaged: its checksum is", "the last: why");
+    return false;
+}
+
+/* Padding before the bytes, with which torch.save aligns them, and the sign behind them. */
+static bool is_between(const struct buf *b, size_t bit)
+{
+    static const char padding[] = "FB??", sign[] = "PK\7\x08";
+    const char *at = b->data + bit / 8;
+
+    for (size_t k = 0; k < 4 && k <= bit / 8; k++) {
+        if (memcmp(at - k, padding, 4) == 0 || memcmp(at - k, sign, 4) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Every bit of all that is in an archive is seen, where it means something. */
+static void test_flips(void)
+{
+    for (int is_wide = 0; is_wide < 2; is_wide++) {
+        _buf_ struct buf b = {0};
+        unsigned n_missed = 0, n_free = 0, n_seen = 0;
+
+        make(&b, whole, ARRAY_SIZE(whole), is_wide);
+        for (size_t bit = 0; bit < 8 * b.len; bit++) {
+            bool means_nothing = is_free(&b, bit) || is_between(&b, bit);
+            struct torch_file f;
+            bool is_taken;
+
+            b.data[bit / 8] = (char)(b.data[bit / 8] ^ 1 << bit % 8);
+            is_taken = check(&b, b.len, &f, NULL) == 0;
+            b.data[bit / 8] = (char)(b.data[bit / 8] ^ 1 << bit % 8);
+            n_free += means_nothing && is_taken;
+            n_seen += !is_taken;
+            if (is_taken && !means_nothing) {
+                n_missed++;
+                diag("bit %zu of byte %zu", bit % 8, bit / 8);
+            }
+        }
+        is_int((int)n_missed, 0, "each of %zu bits: %u seen, %u that mean nothing", 8 * b.len,
+               n_seen, n_free);
+        ok(n_seen > n_free, "most are seen");
+    }
 }
 
 static void test_refused(void)
@@ -455,6 +621,8 @@ int main(void)
 {
     test_storages();
     test_headers();
+    test_end64();
+    test_directories();
     test_number();
     test_short_name();
     test_pickles();

@@ -19,12 +19,15 @@ enum {
     CENTRAL_BYTES = 46,
     END_BYTES = 22,
     END64_BYTES = 56,
+    END64_FIXED = 12, /* of them those that its own length does not count */
     LOCATOR_BYTES = 20,
     MAX_COMMENT_BYTES = 65535,
     EXTRA_ZIP64 = 1,
     FLAG_ENCRYPTED = 1,
     FLAG_PATCH = 1 << 5,
     FLAG_STRONGLY_ENCRYPTED = 1 << 6,
+    MAX_VERSION = 63, /* of APPNOTE that an entry may need: some readers look at that alone */
+    DOS_DIRECTORY = 1 << 4,
     FLAG_HIDDEN = 1 << 13, /* what headers say, by encryption of the directory */
     FLAGS_REFUSED = FLAG_ENCRYPTED | FLAG_PATCH | FLAG_STRONGLY_ENCRYPTED | FLAG_HIDDEN,
 };
@@ -112,9 +115,15 @@ static int find_end(const struct source *s, uint8_t end[END_BYTES],
                       (unsigned long long)s->size);
 }
 
+/* A number that is there with 64 bits too: readers may go by either. */
+static bool is_same(uint64_t narrow, size_t bytes, uint64_t wide)
+{
+    return narrow == wide || narrow == UINT64_MAX >> (64 - 8 * bytes);
+}
+
 /* With 64-bit numbers, which a locator before the end record points to. */
-static int read_end64(const struct source *s, uint64_t end_at,
-                      struct directory *ret, struct error *e)
+static int read_end64(const struct source *s, const uint8_t narrow[END_BYTES],
+                      uint64_t end_at, struct directory *ret, struct error *e)
 {
     uint8_t locator[LOCATOR_BYTES], end[END64_BYTES];
     uint64_t at;
@@ -127,18 +136,27 @@ static int read_end64(const struct source *s, uint64_t end_at,
     if (rc < 0 || number(locator, 4) != LOCATOR_SIGN) {
         return rc < 0 ? rc : bad(e, "its 64-bit numbers are missing");
     }
+    if (number(locator + 4, 4) != 0 || number(locator + 16, 4) != 1) {
+        return bad(e, "it is one of several parts");
+    }
     at = number(locator + 8, 8);
     if (at != end_at - LOCATOR_BYTES - END64_BYTES) {
         return bad(e, "its 64-bit numbers are somewhere else");
     }
     rc = read_at(s, end, sizeof(end), at, e);
-    if (rc < 0 || number(end, 4) != END64_SIGN || number(end + 16, 4) != 0 ||
-        number(end + 20, 4) != 0 || number(end + 24, 8) != number(end + 32, 8)) {
+    if (rc < 0 || number(end, 4) != END64_SIGN ||
+        number(end + 4, 8) != END64_BYTES - END64_FIXED ||
+        number(end + 16, 4) != 0 || number(end + 20, 4) != 0 || number(end + 24, 8) != number(end + 32, 8)) {
         return rc < 0 ? rc : bad(e, "its 64-bit numbers are wrong");
     }
     *ret = (struct directory){.n = number(end + 32, 8),
                               .bytes = number(end + 40, 8),
                               .at = number(end + 48, 8)};
+    if (!is_same(number(narrow + 10, 2), 2, ret->n) ||
+        !is_same(number(narrow + 12, 4), 4, ret->bytes) ||
+        !is_same(number(narrow + 16, 4), 4, ret->at)) {
+        return bad(e, "its numbers contradict those of 64 bits");
+    }
     return ret->at <= at && ret->bytes == at - ret->at
                ? 0 : bad(e, "its directory does not end where it should");
 }
@@ -161,7 +179,7 @@ static int find_directory(const struct source *s, struct directory *ret,
         rc = read_at(s, locator, sizeof(locator), at - LOCATOR_BYTES, e);
     }
     if (rc == 0 && number(locator, 4) == LOCATOR_SIGN) {
-        return read_end64(s, at, ret, e);
+        return read_end64(s, end, at, ret, e);
     }
     *ret = (struct directory){.n = number(end + 10, 2),
                               .bytes = number(end + 12, 4),
@@ -212,6 +230,14 @@ static bool find_wide(const uint8_t *extra, size_t len, const uint8_t **ret,
     return true;
 }
 
+/* torch.load takes such an entry for a directory, and leaves the tensor unread: zeros. */
+static bool is_wrong_directory(const uint8_t *at, size_t name, uint64_t size)
+{
+    bool ends = at[CENTRAL_BYTES + name - 1] == '/';
+
+    return ends ? size > 0 : number(at + 38, 4) & DOS_DIRECTORY;
+}
+
 /* One entry of the directory; how many bytes it takes there. */
 static int take_entry(const uint8_t *at, uint64_t left, struct zip_entry *ret,
                       uint64_t *ret_bytes, uint64_t *ret_size, struct error *e)
@@ -234,6 +260,9 @@ static int take_entry(const uint8_t *at, uint64_t left, struct zip_entry *ret,
         return bad(e, "an entry is compressed or encrypted, and torch.save does "
                    "neither");
     }
+    if (number(at + 6, 2) > MAX_VERSION) {
+        return bad(e, "an entry needs a later version of the format than there is");
+    }
     if (number(at + 34, 2) != 0) {
         return bad(e, "an entry is in another one of several parts");
     }
@@ -245,6 +274,9 @@ static int take_entry(const uint8_t *at, uint64_t left, struct zip_entry *ret,
         !take_wide(&wide, &n_wide, &packed) ||
         !take_wide(&wide, &n_wide, &header) || packed != size) {
         return bad(e, "the size of an entry is wrong");
+    }
+    if (is_wrong_directory(at, name, size)) {
+        return bad(e, "an entry is called a directory, and is none");
     }
     ret->name = strndup((const char *)at + CENTRAL_BYTES, name);
     ret->header_at = header;

@@ -346,6 +346,39 @@ test_unknown() {
 
 # A path that is a checkpoint by itself, and not a place for them.
 itself() { "$MUSTER" ckpt verify "$1" -o json | json "0.$2"; }
+# Whatever Python writes as a pickle is taken for one.
+test_pickles() {
+    rm -rf d && mkdir d
+    python3 "$MUSTER_SRCDIR/tests/py/make_pickles.py" d || bail_out 'no pickles'
+    run "$MUSTER" ckpt verify d
+    is "$status $(grep -vc ' whole' out)" '0 1' 'by each protocol' || show
+    num "$(grep -c ' whole' out)" -ge 300 'so many'
+}
+
+# No bit of what names the files of a DCP directory makes one of other files whole.
+test_dcp_flips() {
+    fresh
+    rm -rf flips && mkdir flips
+    python3 -c '
+import os
+with open("d/step-40/.metadata", "rb") as f:
+    whole = f.read()
+n = 0
+for word in b"relative_path", b"length", b"_StorageInfo", b"MetadataIndex", b"storage_data":
+    for bit in range(8 * len(word)):
+        n += 1
+        os.mkdir(f"flips/step-{n}")
+        made = bytearray(whole)
+        made[whole.rindex(word) + bit // 8] ^= 1 << bit % 8
+        with open(f"flips/step-{n}/.metadata", "wb") as f:
+            f.write(made)
+        with open(f"flips/step-{n}/__9_0.distcp", "wb") as f:
+            f.write(b"not of it")'
+    run "$MUSTER" ckpt verify flips
+    is "$status $(grep -c ' whole' out)" '1 0' 'none is whole' || show
+    num "$(grep -c ' dcp ' out)" -ge 400 'of so many'
+}
+
 test_itself() {
     fresh
     run "$MUSTER" ckpt verify d/checkpoint-60/
