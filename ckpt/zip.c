@@ -146,7 +146,8 @@ static int read_end64(const struct source *s, const uint8_t narrow[END_BYTES],
     rc = read_at(s, end, sizeof(end), at, e);
     if (rc < 0 || number(end, 4) != END64_SIGN ||
         number(end + 4, 8) != END64_BYTES - END64_FIXED ||
-        number(end + 16, 4) != 0 || number(end + 20, 4) != 0 || number(end + 24, 8) != number(end + 32, 8)) {
+        number(end + 16, 4) != 0 || number(end + 20, 4) != 0 ||
+        number(end + 24, 8) != number(end + 32, 8)) {
         return rc < 0 ? rc : bad(e, "its 64-bit numbers are wrong");
     }
     *ret = (struct directory){.n = number(end + 32, 8),
