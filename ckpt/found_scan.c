@@ -48,13 +48,22 @@ static bool take_escape(const char **at)
     return **at && strchr("\"\\/bfnrt", **at) && take(at, **at);
 }
 
+/* Never the zero byte at the end. */
+static bool take_plain(const char **at)
+{
+    bool is = (unsigned char)**at >= ' ';
+
+    *at += is;
+    return is;
+}
+
 static bool take_string(const char **at)
 {
     if (!take(at, '"')) {
         return false;
     }
     while (**at != '"') {
-        bool is = take(at, '\\') ? take_escape(at) : (unsigned char)*(*at)++ >= ' ';
+        bool is = take(at, '\\') ? take_escape(at) : take_plain(at);
 
         if (!is) {
             return false;

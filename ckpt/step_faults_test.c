@@ -127,7 +127,7 @@ static void test_others(void)
     is_int(step_save_begin(with(OTHERS_FILE, 3), root, 3, uuid, &s, &e), 0, "a save");
     snprintf(file, sizeof(file), "%s", step_save_name(s));
     is_int(step_save_file(s, "data", "abc", 3, &e), -ENOSPC, "has no room");
-    step_save_abort(take_ptr(&s));
+    step_save_abort(s);
     ok(has(file, "data"), "what somebody else has put in its place by then is not removed");
 }
 
