@@ -10,6 +10,7 @@
 #include "base/fs.h"
 #include "ckpt/team.h"
 #include "comm/client.h"
+#include "ckpt/save_priv.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -288,6 +289,43 @@ static void test_job_says_steps(void)
     unsetenv("MUSTER_CHECKPOINT_EVERY");
 }
 
+/* What a save is for decides where it goes: once. */
+static void test_where(void)
+{
+    static const struct {
+        int reasons;
+        unsigned flags;
+        bool is_stopping, may_stay, is_chosen;
+        const char *name;
+    } cases[] = {
+        {0, 0, false, true, false, "of the program's own accord"},
+        {MUSTER_CKPT_AUTO, 0, false, true, true, "as muster chose"},
+        {MUSTER_CKPT_AUTO | MUSTER_CKPT_BY_STEPS, 0, false, true, false, "and by steps"},
+        {MUSTER_CKPT_AUTO, MUSTER_CKPT_WAIT, false, false, true, "that is waited for"},
+        {MUSTER_CKPT_REQUESTED, 0, false, false, false, "that was asked for"},
+        {MUSTER_CKPT_STOPPING, 0, false, false, false, "before the end"},
+        {0, 0, true, false, false, "when the run is being stopped"},
+    };
+    struct muster m = {.world = 1};
+    struct muster_ckpt *ck;
+
+    unsetenv("MUSTER_CHECKPOINT_EVERY");
+    ck = open_one(&m, NULL, NULL);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct save_job job = {.flags = cases[i].flags}, next = {0};
+
+        ck->reasons = cases[i].reasons;
+        ck->is_stopping = cases[i].is_stopping;
+        ckpt_due_begins(ck, &job);
+        ok(job.may_stay == cases[i].may_stay && job.is_chosen == cases[i].is_chosen,
+           "a save %s", cases[i].name);
+        ck->is_stopping = false;
+        ckpt_due_begins(ck, &next);
+        ok(next.may_stay && !next.is_chosen, "and the next one has nothing of it");
+    }
+    muster_ckpt_close(ck);
+}
+
 static void test_nonsense(void)
 {
     static const char *const cases[][3] = {
@@ -360,6 +398,7 @@ int main(void)
     test_heard();
     test_job_says();
     test_job_says_steps();
+    test_where();
     test_nonsense();
     test_requests();
     fs_remove_tree(root, &e);

@@ -53,6 +53,17 @@ static void test_note(void)
     is_int((int)snap_levels_choose(&l, 150000, every_ms), P | D, "does not");
 }
 
+/* As fast as they come, and by a clock that stands. */
+static void test_each(void)
+{
+    const uint64_t every_ms[INTERVAL_N_LEVELS] = {0};
+    struct snap_levels l = {0};
+
+    snap_levels_note(&l, P | D, 100000);
+    is_int((int)snap_levels_choose(&l, 100000, every_ms), P | D, "each goes, at one time, too");
+    is_int((int)snap_levels_choose(&l, 99000, every_ms), P | D, "or before");
+}
+
 static void test_replaces(void)
 {
     static const struct {
@@ -83,6 +94,7 @@ int main(void)
 {
     test_choose();
     test_note();
+    test_each();
     test_replaces();
     return tap_done();
 }

@@ -136,6 +136,35 @@ static void test_heard(void)
     close_bed(&b);
 }
 
+/* Heard first, so that nothing else says that it is wrong: it comes from another node. */
+static void test_nonsense(void)
+{
+    static const struct {
+        struct parity_group group;
+        const char *name;
+    } cases[] = {
+        {{{3, 1}, 1, {10, 11, 12}, {0, RANKS, 2}}, "a rank that is none"},
+        {{{3, 1}, 1, {10, 11, 12}, {0, UINT32_MAX - 1, 2}}, "one far beyond"},
+        {{{3, 1}, 1, {10, 11, 12}, {0, 2, 2}}, "a rank twice"},
+        {{{3, 1}, 1, {10, 11, 11}, {0, 1, 2}}, "an agent twice"},
+        {{{3, 1}, 1, {10, 11, 12}, {PARITY_NO_RANK, PARITY_NO_RANK, PARITY_NO_RANK}}, "no rank"},
+        {{{1, 1}, 1, {10}, {0}}, "a group of one"},
+    };
+    struct parity_group g = {{3, 1}, 1, {10, 11, 12}, {0, 1, 2}};
+    struct bed b;
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        open_bed(&b);
+        ok(!snap_sets_take(&b.sets, RANKS, 10, &cases[i].group), "%s, at first", cases[i].name);
+        close_bed(&b);
+    }
+    open_bed(&b);
+    ok(snap_sets_take(&b.sets, RANKS, 10, &g), "three that make sense");
+    g.ranks[2] = 3;
+    ok(!snap_sets_take(&b.sets, RANKS, 11, &g), "another one of them names another rank");
+    close_bed(&b);
+}
+
 static void test_rescue(void)
 {
     struct bed b;
@@ -305,6 +334,7 @@ int main(void)
     test_copies();
     test_parity();
     test_heard();
+    test_nonsense();
     test_rescue();
     test_copy_lost();
     test_builder();
