@@ -51,14 +51,11 @@ static void event(struct lead_bucket *b, const char *name, const char *fmt, ...)
 
 static void event(struct lead_bucket *b, const char *name, const char *fmt, ...)
 {
-    _buf_ struct buf text = {0};
     va_list ap;
 
     va_start(ap, fmt);
-    buf_vprintf(&text, fmt, ap);
+    record_eventv(b->record, name, 0, fmt, ap);
     va_end(ap);
-    record_event(b->record, name, (uint32_t)record_status(b->record)->generation,
-                 buf_str(&text), NULL, 0);
 }
 
 /* In the status: what is under way, or is waited for. */

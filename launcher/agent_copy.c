@@ -36,14 +36,11 @@ static void event(struct lead_copy *c, const char *name, const char *fmt, ...)
 
 static void event(struct lead_copy *c, const char *name, const char *fmt, ...)
 {
-    _buf_ struct buf text = {0};
     va_list ap;
 
     va_start(ap, fmt);
-    buf_vprintf(&text, fmt, ap);
+    record_eventv(c->record, name, 0, fmt, ap);
     va_end(ap);
-    record_event(c->record, name, (uint32_t)record_status(c->record)->generation,
-                 buf_str(&text), NULL, 0);
 }
 
 /* --- who waits --- */

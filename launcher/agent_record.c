@@ -369,6 +369,16 @@ void record_event(struct record *r, const char *event, uint32_t generation,
     tree_tell_front(r->agent->tree, TREE_EVENT, &front);
 }
 
+void record_eventv(struct record *r, const char *event, uint32_t generation,
+                   const char *fmt, va_list ap)
+{
+    _buf_ struct buf text = {0};
+
+    buf_vprintf(&text, fmt, ap);
+    record_event(r, event, generation ? generation : (uint32_t)r->status->generation,
+                 buf_str(&text), NULL, 0);
+}
+
 void record_expect_front(struct record *r)
 {
     r->keeps_early = true;

@@ -12,6 +12,7 @@
 #include "rendezvous/lead.h"
 
 #include <jansson.h>
+#include <stdarg.h>
 
 struct record;
 
@@ -31,6 +32,10 @@ void record_flush(struct record *r);
 void record_event(struct record *r, const char *event, uint32_t generation,
                   const char *text, const struct failure *failure,
                   int64_t epoch);
+/* The same of a text that is made, about no failure and no world. `generation` 0: the
+ * newest. */
+void record_eventv(struct record *r, const char *event, uint32_t generation,
+                   const char *fmt, va_list ap) __attribute__((format(printf, 4, 0)));
 
 /* The front end of another lead is to come here: events wait for it, until it is
  * there. The latter says whether one was waited for. */

@@ -61,16 +61,11 @@ static void event(struct lead_watch *w, const char *name, const char *fmt, ...)
 
 static void event(struct lead_watch *w, const char *name, const char *fmt, ...)
 {
-    _buf_ struct buf b = {0};
     va_list ap;
 
     va_start(ap, fmt);
-    buf_vprintf(&b, fmt, ap);
+    record_eventv(w->record, name, w->is_asked ? w->generation : 0, fmt, ap);
     va_end(ap);
-    record_event(w->record, name,
-                 w->is_asked ? w->generation
-                             : (uint32_t)record_status(w->record)->generation,
-                 buf_str(&b), NULL, 0);
 }
 
 /* --- the end of the run --- */
