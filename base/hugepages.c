@@ -19,8 +19,7 @@ enum {
     COLLAPSE = 25,       /* MADV_COLLAPSE, absent in old headers */
     LARGEST = 2 << 20,   /* bytes; where pages are larger little memory has any of them */
     LEAST = 128 << 20,   /* bytes of memory */
-    SLOW_NS = 500,       /* for a small page's part of it: by itself that takes longer ... */
-    ALLOWED_NS = 1000000, /* ... but for what else the processor does */
+    ALLOWED_NS = 1000000, /* what the processor does meanwhile, for somebody else */
 };
 
 #define RULES "/sys/kernel/mm/transparent_hugepage/"
@@ -116,12 +115,13 @@ static bool make(const struct hugepages *h, char *at)
            (errno == EINVAL && h->n > 0);
 }
 
+/* Until small ones have been measured none is. */
 static bool is_slow(struct hugepages *h, uint64_t ns)
 {
     uint64_t sum = atomic_fetch_add(&h->ns, ns) + ns; /* before n: others may be in between */
-    uint64_t n = atomic_fetch_add(&h->n, 1) + 1;
+    uint64_t n = atomic_fetch_add(&h->n, 1) + 1, small_ns = atomic_load(&h->small_ns);
 
-    return sum > n * (h->bytes / page_bytes()) * SLOW_NS + ALLOWED_NS;
+    return small_ns > 0 && sum > n * small_ns + ALLOWED_NS;
 }
 
 static uint64_t cpu_ns(void)
@@ -134,13 +134,19 @@ static uint64_t cpu_ns(void)
 
 void hugepages_make(struct hugepages *h, char *at)
 {
-    uint64_t begin_ns;
+    bool is_first = !atomic_exchange(&h->has_begun, true), is_made;
+    uint64_t ns;
 
     if (h->is_over) {
         return;
     }
-    begin_ns = cpu_ns();
-    if (!make(h, at) || is_slow(h, cpu_ns() - begin_ns)) {
+    ns = cpu_ns();
+    is_made = is_first ? pages_take(at, h->bytes) == 0 : make(h, at);
+    ns = cpu_ns() - ns;
+    if (is_first) {
+        atomic_store(&h->small_ns, ns);
+    }
+    if (!is_made || (!is_first && is_slow(h, ns))) {
         h->is_over = true;
     }
 }

@@ -4,7 +4,8 @@
  * page costs more than to fill it; one huge page takes the place of 512 of 4 KiB, and
  * then it costs less. But where memory lies about in pieces, or is that of a virtual
  * machine that gives what it does not use back to its host in such pages, each may take
- * longer than the small ones: the first one that does is the last.
+ * longer than the small ones. So small ones take the place of the first, and once the huge
+ * ones have taken longer than those there are no more.
  *
  * They are asked for one by one (MADV_COLLAPSE, Linux 6.1), so that nothing else of the
  * process gets any, and nowhere more memory is taken than is filled. Where the kernel is
@@ -23,7 +24,9 @@
 struct hugepages {
     size_t bytes;        /* of one; 0: there are none */
     atomic_bool is_over; /* the kernel has no more, or none that come fast */
-    _Atomic uint64_t n, ns; /* how many were asked for, and the processor's time for them */
+    atomic_bool has_begun;
+    _Atomic uint64_t small_ns; /* the processor's time for as many small pages */
+    _Atomic uint64_t n, ns;    /* how many were asked for, and the time for them */
 };
 
 /* For memory of `len` bytes, by what the kernel says now. Of little there are none: to find
@@ -39,8 +42,9 @@ void *hugepages_map(size_t len, int prot, int fd);
  * where there are no huge ones. NULL: there is none; munmap() frees it. */
 char *hugepages_buffer(size_t len);
 
-/* Makes the one at `at`, a multiple of their size, if there is any more: all of it mapped,
- * and to be written to. What is there stays as it is, whoever else writes to it meanwhile. */
+/* Makes the one at `at`, a multiple of their size, if there is any more (of the first call
+ * small ones): all of it mapped, and to be written to. What is there stays as it is, whoever
+ * else writes to it meanwhile. */
 void hugepages_make(struct hugepages *h, char *at);
 
 #endif

@@ -21,18 +21,20 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { N = 3, COLLAPSE = 25, MUCH = 128 << 20 };
+enum { N = 4, POPULATE_WRITE = 23, COLLAPSE = 25, MUCH = 128 << 20 };
 
-static bool is_slow; /* the kernel, with each */
 static int n_asked, n_granted = -1; /* of which the first; -1: as the kernel says */
 
+/* What the processor takes for small pages, and for a huge one; 0: as it is. */
+static int64_t small_us, huge_us, us;
+
+int __real_madvise(void *at, size_t len, int advice);
 int __real_madvise(void *at, size_t len, int advice);
 int __wrap_madvise(void *at, size_t len, int advice);
 
 int __wrap_madvise(void *at, size_t len, int advice)
 {
-    clock_t begin = clock();
-
+    us += advice == POPULATE_WRITE && len > 4096 ? small_us : advice == COLLAPSE ? huge_us : 0;
     if (advice != COLLAPSE) {
         return __real_madvise(at, len, advice);
     }
@@ -41,9 +43,19 @@ int __wrap_madvise(void *at, size_t len, int advice)
         errno = EINVAL;
         return n_asked <= n_granted ? 0 : -1;
     }
-    while (is_slow && clock() - begin < CLOCKS_PER_SEC / 100) {
+    return __real_madvise(at, len, advice);
+}
+
+int __real_clock_gettime(clockid_t clock, struct timespec *ret);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ret);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ret)
+{
+    if (clock == CLOCK_THREAD_CPUTIME_ID && small_us) {
+        *ret = (struct timespec){us / 1000000, us % 1000000 * 1000};
+        return 0;
     }
-    return is_slow ? 0 : __real_madvise(at, len, advice);
+    return __real_clock_gettime(clock, ret);
 }
 
 /* Of memory that is mapped at `at`: how much of it lies in huge pages, by the kernel. */
@@ -85,6 +97,7 @@ static void make_one(char *at)
 
     for (int i = 0; i < 5; i++) {
         hugepages_look(&one, MUCH);
+        one.has_begun = true;
         hugepages_make(&one, at);
     }
 }
@@ -202,6 +215,7 @@ static void test_refused(void)
 
         prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
         at[7] = 'y';
+        h.has_begun = true;
         hugepages_make(&h, at);
         _exit(!h.is_over || at[7] != 'y' || huge_at(at) != 0);
     }
@@ -210,24 +224,49 @@ static void test_refused(void)
 }
 
 /* As where memory is in pieces that have to be moved together. */
-static void test_slow(void)
+static void test_slow(int64_t small, int64_t each, int want)
 {
     struct hugepages mine;
     char *at;
 
     hugepages_look(&mine, MUCH);
     at = private_memory(mine.bytes);
-    is_slow = true;
+    small_us = small;
+    huge_us = each;
     n_asked = 0;
+    n_granted = N;
     for (int i = 0; i < N; i++) {
         hugepages_make(&mine, at + (size_t)i * mine.bytes);
     }
-    is_slow = false;
-    ok(n_asked == 1 && mine.is_over, "after one that took long no more: %d", n_asked);
+    small_us = huge_us = 0;
+    n_granted = -1;
+    ok(!pages_are_sparse(at, mine.bytes), "small pages take the place of the first");
+    ok(n_asked == want && mine.is_over == (want < N - 1),
+       "they take %lld us, and huge ones %lld: %d of those are asked for",
+       (long long)small, (long long)each, n_asked);
+}
+
+static void test_little(void)
+{
+    struct hugepages mine;
+
     hugepages_look(&mine, MUCH / 2);
     n_asked = 0;
+    hugepages_make(&mine, private_memory(h.bytes));
+    ok(n_asked == 0 && mine.is_over, "there are none of little memory");
+}
+
+/* There is no memory, for the first ones. */
+static void test_none(void)
+{
+    struct hugepages mine;
+    char *at;
+
+    hugepages_look(&mine, MUCH);
+    at = private_memory(mine.bytes);
+    mprotect(at, mine.bytes, PROT_READ);
     hugepages_make(&mine, at);
-    ok(n_asked == 0 && mine.is_over, "nor are there any of little memory");
+    ok(mine.is_over, "where small ones cannot be had there are no huge ones");
 }
 
 /* EINVAL is about the memory where others have had some, else about the kernel. */
@@ -237,6 +276,7 @@ static void test_other_kind(int granted, int want)
     char *at;
 
     hugepages_look(&mine, MUCH);
+    mine.has_begun = true;
     at = private_memory(mine.bytes);
     n_asked = 0;
     n_granted = granted;
@@ -290,7 +330,11 @@ int main(void)
         test_shared();
         test_buffer(true);
         test_refused();
-        test_slow();
+        test_slow(1000, 1000, N - 1);
+        test_slow(1000, 1900, 2); /* with what is allowed in all */
+        test_slow(1000, 2500, 1);
+        test_little();
+        test_none();
         test_other_kind(0, 1);
         test_other_kind(1, N);
     } else {

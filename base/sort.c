@@ -3,7 +3,12 @@
 
 #include "base/sort.h"
 
+#include "base/cleanup.h"
+
+#include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 void sort_items(void *items, size_t n, size_t size,
                 int (*compare)(const void *, const void *))
@@ -16,4 +21,114 @@ void sort_items(void *items, size_t n, size_t size,
             return;
         }
     }
+}
+
+/* --- by numbers --- */
+
+enum { DIGIT_BITS = 11, N_DIGITS = 1 << DIGIT_BITS };
+
+/* An item's place, and what it is sorted by at the moment. */
+struct entry {
+    uint64_t number;
+    size_t at;
+};
+
+static bool is_sorted(const char *items, size_t n, size_t size,
+                      struct sort_key (*key)(const void *item))
+{
+    struct sort_key last = {0};
+
+    for (size_t i = 0; i < n; i++) {
+        struct sort_key k = key(items + i * size);
+
+        if (k.high < last.high || (k.high == last.high && k.low < last.low)) {
+            return false;
+        }
+        last = k;
+    }
+    return true;
+}
+
+/* By one digit of the number. What is the same stays in its order. */
+static void sort_by_digit(const struct entry *from, struct entry *to, size_t n, unsigned shift)
+{
+    size_t ends[N_DIGITS + 1] = {0};
+
+    for (size_t i = 0; i < n; i++) {
+        ends[(from[i].number >> shift) % N_DIGITS + 1]++;
+    }
+    for (size_t d = 1; d < N_DIGITS; d++) {
+        ends[d] += ends[d - 1];
+    }
+    for (size_t i = 0; i < n; i++) {
+        to[ends[(from[i].number >> shift) % N_DIGITS]++] = from[i];
+    }
+}
+
+/* From the lowest digit on; one that is the same for all is passed over. */
+static void sort_by_number(struct entry **entries, struct entry **other, size_t n)
+{
+    uint64_t differs = 0;
+
+    for (size_t i = 1; i < n; i++) {
+        differs |= (*entries)[i].number ^ (*entries)[0].number;
+    }
+    for (unsigned shift = 0; shift < 64; shift += DIGIT_BITS) {
+        if ((differs >> shift) % N_DIGITS != 0) {
+            struct entry *sorted = *other;
+
+            sort_by_digit(*entries, sorted, n, shift);
+            *other = *entries;
+            *entries = sorted;
+        }
+    }
+}
+
+/* Each item goes where it belongs: round by round, of which each ends where it began. */
+static void move_items(char *items, size_t size, struct entry *entries, size_t n, char *spare)
+{
+    for (size_t i = 0; i < n; i++) {
+        size_t to = i, from = entries[i].at;
+
+        if (from == i) {
+            continue;
+        }
+        memcpy(spare, items + i * size, size);
+        while (from != i) {
+            memcpy(items + to * size, items + from * size, size);
+            entries[to].at = to;
+            to = from;
+            from = entries[to].at;
+        }
+        memcpy(items + to * size, spare, size);
+        entries[to].at = to;
+    }
+}
+
+int sort_by_key(void *items, size_t n, size_t size, struct sort_key (*key)(const void *item))
+{
+    _free_ struct entry *room = NULL;
+    _free_ char *spare = NULL;
+    struct entry *entries, *other;
+
+    if (is_sorted(items, n, size, key)) {
+        return 0;
+    }
+    room = reallocarray(NULL, n, 2 * sizeof(*room));
+    spare = malloc(size);
+    if (!room || !spare) {
+        return -ENOMEM;
+    }
+    entries = room;
+    other = room + n;
+    for (size_t i = 0; i < n; i++) {
+        entries[i] = (struct entry){key((char *)items + i * size).low, i};
+    }
+    sort_by_number(&entries, &other, n);
+    for (size_t i = 0; i < n; i++) {
+        entries[i].number = key((char *)items + entries[i].at * size).high;
+    }
+    sort_by_number(&entries, &other, n);
+    move_items(items, size, entries, n, spare);
+    return 0;
 }

@@ -178,19 +178,35 @@ static int make_scratch(const struct load_want *w, char **scratch,
     return *scratch ? 0 : error_set(e, ENOMEM, "load a tensor by way of memory");
 }
 
-static int add_want(struct load_job *job, const struct load *l,
-                    const struct load_want *w, char **scratch, struct error *e)
+static int make_all_scratch(const struct load_want *wants, size_t n, char **scratch,
+                            char **to, struct error *e)
 {
-    /* Programs register what belongs together one after the other. */
-    size_t near = job->n > 0 ? job->wants[job->n - 1].tensor + 1 : 0, tensor = 0;
-    int rc = load_find(l, w, near, &tensor, e);
+    int rc = 0;
 
-    rc = rc < 0 ? rc : make_scratch(w, scratch, e);
-    if (rc == 0) {
-        load_job_add(job, &(struct plan_want){tensor, w->at, w->len},
-                     *scratch ? *scratch : w->data);
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        rc = make_scratch(&wants[i], &scratch[i], e);
+        to[i] = scratch[i] ? scratch[i] : wants[i].data;
     }
     return rc;
+}
+
+/* All of them are in it, and there is a plan to read them. */
+static int plan(struct load_job *job, const struct load_want *wants, size_t n,
+                struct error *e)
+{
+    size_t near = 0; /* programs register what belongs together one after the other */
+    int rc = 0;
+
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        struct plan_want *to = &job->wants[i];
+
+        rc = load_find(job->load, &wants[i], near, &to->tensor, e);
+        to->at = wants[i].at;
+        to->len = wants[i].len;
+        near = to->tensor + 1;
+    }
+    return rc < 0 ? rc : plan_make(job->load->index, job->wants, n, DIGEST_BLOCK_BYTES,
+                                   &job->plan, e);
 }
 
 /* What the program has asked of a GPU before may write there, too: `last` as for
@@ -211,6 +227,20 @@ static int spread(const struct load_want *w, const char *scratch, void **last,
     return rc < 0 && e ? error_wrap(e, "tensor '%.100s'", w->name) : rc;
 }
 
+/* While it is planned what to read, the memory for it is got. */
+static int read_all(struct load_job *job, const struct load_want *wants, size_t n,
+                    unsigned n_threads, struct error *e)
+{
+    _load_pages_ struct load_pages pages = {0};
+    int rc;
+
+    load_pages_list(wants, job->to, n, &pages);
+    load_pages_begin(&pages, n_threads);
+    rc = plan(job, wants, n, e);
+    load_pages_end(&pages);
+    return rc < 0 ? rc : load_job_run(job, &pages, n_threads, e);
+}
+
 int load_boxes(const struct load *l, const struct load_source *source,
                const struct load_want *wants, size_t n, unsigned n_threads,
                struct error *e)
@@ -221,12 +251,8 @@ int load_boxes(const struct load *l, const struct load_source *source,
     int rc = scratch && load_job_make_room(&job, n) == 0 ? 0
                                                          : error_set(e, ENOMEM, "load");
 
-    for (size_t i = 0; i < n && rc == 0; i++) {
-        rc = add_want(&job, l, &wants[i], &scratch[i], e);
-    }
-    rc = rc < 0 ? rc : plan_make(l->index, job.wants, job.n, DIGEST_BLOCK_BYTES,
-                                 &job.plan, e);
-    rc = rc < 0 ? rc : load_job_run(&job, n_threads, e);
+    rc = rc < 0 ? rc : make_all_scratch(wants, n, scratch, job.to, e);
+    rc = rc < 0 ? rc : read_all(&job, wants, n, n_threads, e);
     for (size_t i = 0; scratch && i < n; i++) {
         if (rc == 0) {
             rc = spread(&wants[i], scratch[i], &last, e);

@@ -4,128 +4,186 @@
 #include "ckpt/load_priv.h"
 
 #include "base/pages.h"
+#include "base/thread.h"
 #include "ckpt/dtype.h"
 
-#include <stdint.h>
 #include <stdlib.h>
 
 enum {
-    NEAR_BYTES = 4096,     /* what lies closer to each other has no page between it */
-    MANY_BYTES = 64 << 10, /* to ask for fewer costs more than it saves */
+    NEAR_BYTES = 4096,        /* what lies closer to each other has no page between it */
+    MANY_BYTES = 64 << 10,    /* to ask for fewer costs more than it saves */
+    UNIT_BYTES = 2 << 20,     /* where there are no huge pages */
+    AHEAD_BYTES = 16 << 20,   /* to get less ahead is not worth a thread */
+};
+
+/* Memory, all of which is filled, and which of the units its first one is. */
+struct load_range {
+    uintptr_t begin, end; /* not empty */
+    size_t first;
 };
 
 void load_pages_release(struct load_pages *p)
 {
-    free(p->ends);
-    free(p->begins);
+    free(p->ranges);
+    free(p->range_of);
+    free(p->is_made);
     *p = (struct load_pages){0};
 }
 
-static uint64_t bytes_of(const struct load_job *job, const struct plan_want *w)
+static uint64_t bytes_of(const struct load_want *w)
 {
-    struct index_tensor t = index_tensor(job->load->index, w->tensor);
     uint64_t n = 0, bytes = 0;
 
-    return box_volume_of(t.n_dims, w->len, &n) && dtype_bytes(t.dtype, n, &bytes) ? bytes
-                                                                                  : 0;
+    return box_volume_of(w->n_dims, w->len, &n) && dtype_bytes(w->dtype, n, &bytes) ? bytes
+                                                                                    : 0;
 }
 
-/* Tensors that follow one another in memory are one range, for each of them. */
-static void join(struct load_pages *p, size_t n)
-{
-    for (size_t i = 1; i < n; i++) {
-        bool is_next = p->begins[i] >= p->ends[i - 1] &&
-                       p->begins[i] - p->ends[i - 1] < NEAR_BYTES;
+/* --- what is filled --- */
 
-        p->begins[i] = is_next ? p->begins[i - 1] : p->begins[i];
-    }
-    for (size_t i = n; i-- > 1;) {
-        p->ends[i - 1] = p->begins[i - 1] == p->begins[i] ? p->ends[i] : p->ends[i - 1];
-    }
+static size_t unit_bytes(const struct load_pages *p)
+{
+    return p->huge.bytes ? p->huge.bytes : UNIT_BYTES;
 }
 
-void load_pages_list(const struct load_job *job, struct load_pages *ret)
+/* Tensors that follow one another in memory are one range. */
+static void add(struct load_pages *p, uintptr_t begin, uintptr_t end)
 {
-    size_t sum = 0;
+    struct load_range *last = p->n > 0 ? &p->ranges[p->n - 1] : NULL;
 
-    ret->begins = reallocarray(NULL, job->n + 1, sizeof(*ret->begins));
-    ret->ends = reallocarray(NULL, job->n + 1, sizeof(*ret->ends));
-    if (!ret->begins || !ret->ends) {
-        ret->huge.is_over = true;
-        return;
-    }
-    for (size_t i = 0; i < job->n; i++) {
-        uint64_t bytes = bytes_of(job, &job->wants[i]);
-
-        ret->begins[i] = (uintptr_t)job->to[i];
-        ret->ends[i] = ret->begins[i] + bytes;
-        sum += bytes;
-    }
-    hugepages_look(&ret->huge, sum);
-    if (!ret->huge.is_over) {
-        join(ret, job->n);
+    if (last && begin >= last->end && begin - last->end < NEAR_BYTES) {
+        last->end = end;
+    } else {
+        p->ranges[p->n++] = (struct load_range){begin, end, 0};
     }
 }
 
-/* Of those that lie in the range from `low` to `high`, which is filled as a whole. */
-static void make(struct load_pages *p, uintptr_t begin, uintptr_t end, uintptr_t low,
-                 uintptr_t high, uintptr_t *last)
+/* Units begin at multiples of their size, as huge pages do. A last range, without any, says
+ * how many there are. */
+static void count_units(struct load_pages *p)
 {
-    uintptr_t huge = p->huge.bytes;
+    size_t unit = unit_bytes(p);
 
-    for (uintptr_t at = begin - begin % huge; at < end && !p->huge.is_over; at += huge) {
-        char *page = (char *)at;
+    for (size_t i = 0; i < p->n; i++) {
+        struct load_range *r = &p->ranges[i];
 
-        if (at < low || at + huge > high || at == *last) {
-            continue;
-        }
-        *last = at;
-        if (pages_are_sparse(page, huge)) {
-            hugepages_make(&p->huge, page);
+        r->first = p->n_units;
+        p->n_units += (r->end - 1) / unit - r->begin / unit + 1;
+    }
+    p->ranges[p->n].first = p->n_units;
+}
+
+void load_pages_list(const struct load_want *wants, char *const *to, size_t n,
+                     struct load_pages *ret)
+{
+    struct load_pages p = {0};
+
+    p.ranges = calloc(n + 1, sizeof(*p.ranges));
+    p.range_of = n < UINT32_MAX ? calloc(n + 1, sizeof(*p.range_of)) : NULL;
+    for (size_t i = 0; i < n && p.ranges && p.range_of; i++) {
+        uint64_t bytes = bytes_of(&wants[i]);
+
+        if (bytes > 0) {
+            add(&p, (uintptr_t)to[i], (uintptr_t)to[i] + bytes);
+            p.range_of[i] = (uint32_t)(p.n - 1);
+            p.bytes += bytes;
         }
     }
+    hugepages_look(&p.huge, p.bytes);
+    if (p.n > 0) {
+        count_units(&p);
+        p.is_made = calloc(p.n_units, sizeof(*p.is_made));
+        p.n_units = p.is_made ? p.n_units : 0;
+    }
+    *ret = p;
 }
 
-static void take(uintptr_t begin, uintptr_t end)
+/* --- getting it --- */
+
+static void make_huge(struct load_pages *p, uintptr_t begin, uintptr_t end)
+{
+    if (!p->huge.is_over && end - begin == p->huge.bytes &&
+        pages_are_sparse((void *)begin, end - begin)) {
+        hugepages_make(&p->huge, (char *)begin);
+    }
+}
+
+static void make_many(uintptr_t begin, uintptr_t end)
 {
     if (end - begin >= MANY_BYTES && pages_are_sparse((void *)begin, end - begin)) {
         pages_take((void *)begin, end - begin);
     }
 }
 
-static void take_all(const struct load_job *job, const struct plan_span *s)
+/* That of the range which has this address. */
+static void make(struct load_pages *p, const struct load_range *r, uintptr_t at)
 {
-    uintptr_t begin = 0, end = 0; /* of what follows one another so far */
+    uintptr_t unit = unit_bytes(p), begin = at - at % unit, end = begin + unit;
+    size_t number = r->first + at / unit - r->begin / unit;
 
-    for (size_t i = s->first; i < s->first + s->n; i++) {
-        const struct plan_piece *piece = &job->plan.pieces[i];
-        uintptr_t at = (uintptr_t)job->to[piece->want] + piece->to;
-
-        if (piece->to == PLAN_APART) {
-            continue;
-        }
-        if (at < end || at - end >= NEAR_BYTES) {
-            take(begin, end);
-            begin = at;
-        }
-        end = at + (piece->end - piece->begin);
+    if (!atomic_exchange(&p->is_made[number], true)) {
+        begin = begin > r->begin ? begin : r->begin;
+        end = end < r->end ? end : r->end;
+        make_huge(p, begin, end);
+        make_many(begin, end);
     }
-    take(begin, end);
 }
 
 void load_pages_make(struct load_pages *p, const struct load_job *job,
                      const struct plan_span *s)
 {
-    uintptr_t last = 0;
+    uintptr_t unit = unit_bytes(p);
 
-    for (size_t i = s->first; i < s->first + s->n && !p->huge.is_over; i++) {
+    for (size_t i = s->first; i < s->first + s->n && p->n_units > 0; i++) {
         const struct plan_piece *piece = &job->plan.pieces[i];
-        uintptr_t begin = (uintptr_t)job->to[piece->want] + piece->to;
+        uintptr_t at = (uintptr_t)job->to[piece->want] + piece->to;
+        uintptr_t end = at + (piece->end - piece->begin);
 
-        if (piece->to != PLAN_APART) {
-            make(p, begin, begin + (piece->end - piece->begin), p->begins[piece->want],
-                 p->ends[piece->want], &last);
+        while (piece->to != PLAN_APART && at < end) {
+            make(p, &p->ranges[p->range_of[piece->want]], at);
+            at += unit - at % unit;
         }
     }
-    take_all(job, s);
+}
+
+/* --- ahead --- */
+
+/* Of a unit's number and a range. */
+static int compare(const void *number, const void *range)
+{
+    const struct load_range *r = range;
+    size_t n = *(const size_t *)number;
+
+    return n < r->first ? -1 : n >= r[1].first;
+}
+
+static void *get_ahead(void *arg)
+{
+    struct load_pages *p = arg;
+    uintptr_t unit = unit_bytes(p);
+    size_t number;
+
+    while (!p->is_over && (number = atomic_fetch_add(&p->next, 1)) < p->n_units) {
+        const struct load_range *r = bsearch(&number, p->ranges, p->n, sizeof(*r), compare);
+        uintptr_t begin = (r->begin / unit + (number - r->first)) * unit;
+
+        make(p, r, begin > r->begin ? begin : r->begin);
+    }
+    return NULL;
+}
+
+void load_pages_begin(struct load_pages *p, unsigned n_threads)
+{
+    while (p->n_units > 0 && p->bytes >= AHEAD_BYTES && p->n_threads + 1 < n_threads &&
+           p->n_threads < LOAD_PAGES_THREADS &&
+           thread_start(&p->threads[p->n_threads], get_ahead, p) == 0) {
+        p->n_threads++;
+    }
+}
+
+void load_pages_end(struct load_pages *p)
+{
+    p->is_over = true;
+    while (p->n_threads > 0) {
+        pthread_join(p->threads[--p->n_threads], NULL);
+    }
 }

@@ -13,12 +13,19 @@
 #include "ckpt/load.h"
 #include "ckpt/plan.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+
+enum { LOAD_PAGES_THREADS = 8 };
+
+struct load_pages;
 
 struct load_job {
     const struct load *load;
     const struct load_source *source;
-    size_t n;
     struct plan_want *wants;
     char **to; /* of each: where its box begins in memory, in row-major order */
     struct plan plan;
@@ -29,23 +36,38 @@ void load_job_release(struct load_job *job);
 
 /* For `n` of them. 0, -ENOMEM. */
 int load_job_make_room(struct load_job *job, size_t n);
-void load_job_add(struct load_job *job, const struct plan_want *want, char *to);
-int load_job_run(const struct load_job *job, unsigned n_threads,
+int load_job_run(const struct load_job *job, struct load_pages *pages, unsigned n_threads,
                  struct error *e);
 
 /* Memory of the program that it has hardly touched yet, as of a model that was made just
  * now, gets huge pages where all of them is going to be filled (base/hugepages.h): its pages,
  * one by one, cost more than what is loaded into them. Else they are taken many at a time
- * (base/pages.h). */
+ * (base/pages.h). What lies together in memory need not do so in files: a page is got for all
+ * that lies in it. */
 struct load_pages {
     struct hugepages huge;
-    uintptr_t *begins, *ends; /* for each of those wanted: what is filled around it */
+    size_t n, n_units, bytes;
+    struct load_range *ranges; /* of memory that is filled as a whole */
+    uint32_t *range_of;        /* of each of those wanted: in which range it lies */
+    _Atomic bool *is_made;     /* of each unit, a part of a range: somebody does it, or did */
+    _Atomic size_t next;       /* of the units, in their order */
+    atomic_bool is_over;
+    size_t n_threads;
+    pthread_t threads[LOAD_PAGES_THREADS];
 };
 
-void load_pages_list(const struct load_job *job, struct load_pages *ret);
+/* For those wanted, of which each begins `to` in memory, or NULL. Where there is none of
+ * it, or no memory to list it in, pages come as they are touched. */
+void load_pages_list(const struct load_want *wants, char *const *to, size_t n,
+                     struct load_pages *ret);
+/* Gets what it can by threads, fewer than `n_threads`, until it is told to end: while the
+ * caller finds out what goes where. For little memory there is none. */
+void load_pages_begin(struct load_pages *p, unsigned n_threads);
+void load_pages_end(struct load_pages *p);
 /* Those that this span reaches into. Any thread. */
 void load_pages_make(struct load_pages *p, const struct load_job *job,
                      const struct plan_span *s);
 void load_pages_release(struct load_pages *p);
+#define _load_pages_ __attribute__((cleanup(load_pages_release)))
 
 #endif

@@ -10,6 +10,7 @@
 #include "ckpt/load_priv.h"
 
 #include "base/cleanup.h"
+#include "base/pages.h"
 #include "base/thread.h"
 #include "ckpt/part.h"
 
@@ -42,17 +43,11 @@ int load_job_make_room(struct load_job *job, size_t n)
     return job->wants && job->to ? 0 : -ENOMEM;
 }
 
-void load_job_add(struct load_job *job, const struct plan_want *want, char *to)
-{
-    job->wants[job->n] = *want;
-    job->to[job->n++] = to;
-}
-
 /* --- one span --- */
 
 struct run {
     const struct load_job *job;
-    struct load_pages pages;
+    struct load_pages *pages;
     _Atomic size_t next;
     _Atomic int rc;
     pthread_mutex_t lock; /* for the error */
@@ -278,7 +273,10 @@ static int load_span(struct run *run, const struct plan_span *s,
         return error_text(e, ERR_FORMAT, "%s: a tensor lies behind the end of %s",
                           step->name, step->manifest.files[s->file].name);
     }
-    load_pages_make(&run->pages, job, s);
+    load_pages_make(run->pages, job, s);
+    if (there) {
+        pages_map((char *)there + s->begin, end - s->begin);
+    }
     if (there && copy_block(run, s, there + s->begin, end - s->begin)) {
         return 0;
     }
@@ -356,18 +354,16 @@ static bool has_disk(const struct load_job *job)
     return is_from_disk && job->load->step.io == io_system();
 }
 
-int load_job_run(const struct load_job *job, unsigned n_threads,
+int load_job_run(const struct load_job *job, struct load_pages *pages, unsigned n_threads,
                  struct error *e)
 {
-    struct run run = {.job = job, .lock = PTHREAD_MUTEX_INITIALIZER};
+    struct run run = {.job = job, .pages = pages, .lock = PTHREAD_MUTEX_INITIALIZER};
     int rc;
 
     if (has_disk(job) && n_threads < MANY_READERS) {
         n_threads = MANY_READERS;
     }
-    load_pages_list(job, &run.pages);
     work_all(&run, n_threads);
-    load_pages_release(&run.pages);
     rc = atomic_load(&run.rc);
     if (rc < 0 && e) {
         *e = run.error;

@@ -3,6 +3,7 @@
 
 #include "ckpt/plan.h"
 
+#include "base/cleanup.h"
 #include "base/sort.h"
 #include "ckpt/streamed.h"
 
@@ -47,12 +48,12 @@ static struct plan_piece *add_piece(struct plan *p, size_t *room)
     struct plan_piece *fresh;
 
     if (p->n_pieces == *room) {
-        *room = *room ? 2 * *room : 64;
-        fresh = reallocarray(p->pieces, *room, sizeof(*fresh));
+        fresh = reallocarray(p->pieces, 2 * *room, sizeof(*fresh));
         if (!fresh) {
             return NULL;
         }
         p->pieces = fresh;
+        *room *= 2;
     }
     return &p->pieces[p->n_pieces++];
 }
@@ -187,17 +188,11 @@ static int add_want(const struct index *x, const struct plan_want *want,
     return add_source(p, room, &from, dtype_bits(t.dtype) / 8, block_bytes, &like, e);
 }
 
-static int by_place(const void *a, const void *b)
+static struct sort_key place_of(const void *item)
 {
-    const struct plan_piece *x = a, *y = b;
+    const struct plan_piece *p = item;
 
-    if (x->file != y->file) {
-        return x->file < y->file ? -1 : 1;
-    }
-    if (x->begin != y->begin) {
-        return x->begin < y->begin ? -1 : 1;
-    }
-    return x->end < y->end ? -1 : x->end > y->end;
+    return (struct sort_key){p->file, p->begin};
 }
 
 static int make_spans(struct plan *p, uint64_t block_bytes, struct error *e)
@@ -222,21 +217,48 @@ static int make_spans(struct plan *p, uint64_t block_bytes, struct error *e)
     return 0;
 }
 
+/* When a want's turn is. */
+struct turn {
+    size_t tensor, want;
+};
+
+static struct sort_key tensor_of(const void *item)
+{
+    const struct turn *t = item;
+
+    return (struct sort_key){0, t->tensor};
+}
+
+/* By their tensors, as most lie in files: to sort their pieces, which are larger, would take
+ * longer. */
+static struct turn *list_turns(const struct plan_want *wants, size_t n)
+{
+    _free_ struct turn *turns = reallocarray(NULL, n + 1, sizeof(*turns));
+
+    for (size_t i = 0; turns && i < n; i++) {
+        turns[i] = (struct turn){wants[i].tensor, i};
+    }
+    return turns && sort_by_key(turns, n, sizeof(*turns), tensor_of) == 0 ? take_ptr(&turns)
+                                                                          : NULL;
+}
+
 int plan_make(const struct index *x, const struct plan_want *wants, size_t n,
               uint64_t block_bytes, struct plan *ret, struct error *e)
 {
-    _plan_ struct plan p = {0};
-    size_t room = 0;
-    int rc = 0;
+    _free_ struct turn *turns = list_turns(wants, n);
+    size_t room = n + n / 8 + 64; /* most lie in one block */
+    _plan_ struct plan p = {.pieces = reallocarray(NULL, room, sizeof(*p.pieces))};
+    int rc = turns && p.pieces ? 0 : error_set(e, ENOMEM, "plan to read");
 
     for (size_t i = 0; i < n && rc == 0; i++) {
-        rc = add_want(x, &wants[i], i, block_bytes, &p, &room, e);
+        size_t place = turns[i].want;
+
+        rc = add_want(x, &wants[place], place, block_bytes, &p, &room, e);
     }
-    if (rc == 0) {
-        /* Most are found in their order. */
-        sort_items(p.pieces, p.n_pieces, sizeof(*p.pieces), by_place);
-        rc = make_spans(&p, block_bytes, e);
+    if (rc == 0 && sort_by_key(p.pieces, p.n_pieces, sizeof(*p.pieces), place_of) < 0) {
+        rc = error_set(e, ENOMEM, "plan to read");
     }
+    rc = rc < 0 ? rc : make_spans(&p, block_bytes, e);
     if (rc == 0) {
         *ret = p;
         p = (struct plan){0};

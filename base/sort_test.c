@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "base/sort.h"
+
+#include "base/cleanup.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct item {
+    uint64_t high, low;
+    size_t number; /* in the order in which they were made */
+    char rest[20];
+};
+
+static size_t n_asked;
+
+static struct sort_key key_of(const void *item)
+{
+    const struct item *x = item;
+
+    n_asked++;
+    return (struct sort_key){x->high, x->low};
+}
+
+static void set(struct item *to, uint64_t high, uint64_t low, size_t number)
+{
+    memset(to, 0, sizeof(*to));
+    to->high = high;
+    to->low = low;
+    to->number = number;
+    memset(to->rest, (char)('a' + number % 26), sizeof(to->rest));
+}
+
+/* Each item is there once, whole, and behind those that it should be behind. */
+static bool is_right(const struct item *items, size_t n)
+{
+    _free_ bool *is_there = calloc(n + 1, sizeof(*is_there));
+
+    if (!is_there) {
+        bail_out("memory");
+    }
+    for (size_t i = 0; i < n; i++) {
+        const struct item *x = &items[i], *before = &items[i ? i - 1 : 0];
+
+        if (x->number >= n || is_there[x->number] ||
+            x->rest[0] != (char)('a' + x->number % 26) || x->rest[19] != x->rest[0]) {
+            return false;
+        }
+        is_there[x->number] = true;
+        if (i > 0 && (before->high > x->high ||
+                      (before->high == x->high && before->low > x->low) ||
+                      (before->high == x->high && before->low == x->low &&
+                       before->number > x->number))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static uint64_t next(uint64_t *x)
+{
+    *x = *x * 6364136223846793005u + 1442695040888963407u;
+    return *x >> 20;
+}
+
+/* Numbers below `high` and `low`; 0: any. */
+static void test_random(size_t n, uint64_t high, uint64_t low)
+{
+    _free_ struct item *items = calloc(n + 1, sizeof(*items));
+    uint64_t x = n + high + low;
+
+    if (!items) {
+        bail_out("memory");
+    }
+    for (size_t i = 0; i < n; i++) {
+        uint64_t a = next(&x), b = next(&x);
+
+        set(&items[i], high ? a % high : a << 20 ^ b, low ? b % low : b << 20 ^ a, i);
+    }
+    is_int(sort_by_key(items, n, sizeof(*items), key_of), 0, "%zu items are sorted", n);
+    ok(is_right(items, n), "by the higher number, then the lower one, then as they were");
+}
+
+/* Only one bit differs, wherever it is. */
+static void test_each_bit(void)
+{
+    struct item items[3];
+    bool is = true;
+
+    for (int bit = 0; bit < 128; bit++) {
+        uint64_t one = UINT64_C(1) << bit % 64;
+
+        set(&items[0], bit < 64 ? 7 : 7 | one, bit < 64 ? 9 | one : 9, 0);
+        set(&items[1], bit < 64 ? 7 : 7 & ~one, bit < 64 ? 9 & ~one : 9, 1);
+        set(&items[2], bit < 64 ? 7 : 7 | one, bit < 64 ? 9 | one : 9, 2);
+        is = is && sort_by_key(items, 3, sizeof(items[0]), key_of) == 0 &&
+             items[0].number == 1 && items[1].number == 0 && items[2].number == 2;
+    }
+    ok(is, "each bit of both numbers counts");
+}
+
+static void test_sorted(void)
+{
+    struct item items[100];
+
+    for (size_t i = 0; i < 100; i++) {
+        set(&items[i], i / 10, i % 10 / 2, i);
+    }
+    n_asked = 0;
+    is_int(sort_by_key(items, 100, sizeof(items[0]), key_of), 0, "what is sorted is");
+    ok(is_right(items, 100), "as it was");
+    is_int((intmax_t)n_asked, 100, "and was looked at once");
+    is_int(sort_by_key(NULL, 0, sizeof(items[0]), key_of), 0, "nothing is sorted");
+}
+
+static int by_low(const void *a, const void *b)
+{
+    const struct item *x = a, *y = b;
+
+    return x->low < y->low ? -1 : x->low > y->low;
+}
+
+static void test_compare(void)
+{
+    struct item items[50];
+
+    for (size_t i = 0; i < 50; i++) {
+        set(&items[i], 0, i * 17 % 50, i);
+    }
+    sort_items(items, 50, sizeof(items[0]), by_low);
+    for (size_t i = 1; i < 50; i++) {
+        if (items[i - 1].low >= items[i].low) {
+            bail_out("%zu is not behind the one before", i);
+        }
+    }
+    ok(true, "sorted by a function that compares");
+    sort_items(NULL, 0, sizeof(items[0]), by_low);
+}
+
+int main(void)
+{
+    test_random(1, 0, 0);
+    test_random(2, 1, 0);
+    test_random(10000, 3, 50);      /* many that are equal */
+    test_random(10000, 1, 0);
+    test_random(10000, 0, 1);
+    test_random(10000, 0, 0);
+    test_each_bit();
+    test_sorted();
+    test_compare();
+    return tap_done();
+}
