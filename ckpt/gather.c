@@ -151,7 +151,8 @@ static int put_index(struct step_save *s, const struct parts *p,
     str_copy(file->name, sizeof(file->name), INDEX_NAME);
     file->bytes = b.len;
     file->digest = digest_of_blocks(blocks, b.len);
-    return step_save_file(s, INDEX_NAME, b.data, b.len, e);
+    return step_save_later(s, INDEX_NAME, &(struct io_blocks){
+        .data = b.data, .len = b.len, .block_bytes = b.len ? b.len : 1}, e);
 }
 
 /* --- the manifest --- */

@@ -12,10 +12,11 @@
  * at once, or one who comes back from the dead, are never in each other's way. The
  * order in which things reach the disk:
  *
- *   the directory's name; the files; their names; manifest.json and its name;
- *   COMMIT under another name; its own name
+ *   the files of the ranks and their names; the index, manifest.json, their names and
+ *   the directory's; COMMIT under another name; its own name
  *
- * each before the next begins. Removing goes the other way: COMMIT first. So at
+ * each before the next begins: syncs that follow one another directly cost a filesystem
+ * with a journal little more than one. Removing goes the other way: COMMIT first. So at
  * any moment a directory with a true COMMIT has all that it lists, and one without
  * is nothing. What another program has put there is never touched.
  */
@@ -44,8 +45,8 @@ bool step_is_at(const char *root, uint64_t step, const char *uuid, const char *p
 
 struct step_save;
 
-/* Makes the directory in `root`, an open directory, and leaves its name on the
- * disk. 0, -EEXIST, -ENOSPC and others. `io` and `root` are borrowed. */
+/* Makes the directory in `root`, an open directory. 0, -EEXIST, -ENOSPC and others. `io`
+ * and `root` are borrowed. */
 int step_save_begin(struct io *io, int root, uint64_t step, const char *uuid,
                     struct step_save **ret, struct error *e);
 /* One that another node has begun, to put files into: its name. */
@@ -60,13 +61,18 @@ int step_save_file(struct step_save *s, const char *name, const void *data,
  * be found out on the way. -ECANCELED and others are its callback's. */
 int step_save_blocks(struct step_save *s, const char *name,
                      const struct io_blocks *blocks, struct error *e);
-/* The same for one that is made block by block (ckpt/digest.h): `make` puts bytes
+/* The same, but its bytes are on the disk only after step_save_sync(): files that are synced
+ * together take less time. It stays open until then. */
+int step_save_later(struct step_save *s, const char *name,
+                    const struct io_blocks *blocks, struct error *e);
+/* As step_save_file() for one that is made block by block (ckpt/digest.h): `make` puts bytes
  * [at, at + len) of it into `to`. */
 typedef void step_block_f(void *arg, uint64_t at, size_t len, void *to);
 int step_save_made(struct step_save *s, const char *name, uint64_t len,
                    step_block_f *make, void *arg, struct error *e);
 /* A file for whoever commits, that nobody needs afterwards: it is not synced, and
- * goes by step_save_drop(), which is well if there is none. */
+ * goes by step_save_drop(), which is well if there is none. So do others that are to be
+ * written anew. */
 int step_save_note(struct step_save *s, const char *name, const void *data,
                    size_t len, struct error *e);
 int step_save_drop(struct step_save *s, const char *name, struct error *e);
@@ -76,11 +82,17 @@ int step_save_root(const struct step_save *s);
 int step_save_dir(const struct step_save *s);
 const char *step_save_name(const struct step_save *s);
 
-/* The names of all files that this node has put in. */
+/* What was to be synced later; of a file that the disk has failed (-EIO) it is not asked
+ * again. */
+int step_save_sync_files(struct step_save *s, struct error *e);
+/* That, and the names of all files that this node has put in. */
 int step_save_sync(struct step_save *s, struct error *e);
+/* Removes the files that this node has put in, to begin anew. */
+void step_save_undo(struct step_save *s);
 
-/* All files are there and synced, on every node: makes it a checkpoint. After a
- * failure it may be one or not; who wants to know reads it (step_open). */
+/* All files are there and synced, on every node, but for those of this `s` that are to be
+ * later: makes it a checkpoint. After a failure it may be one or not; who wants to know
+ * reads it (step_open). */
 int step_save_commit(struct step_save *s, const struct manifest *m,
                      struct error *e);
 

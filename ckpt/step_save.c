@@ -24,6 +24,7 @@ struct step_save {
 struct file {
     struct file *next;
     uint64_t identity; /* 0: not known */
+    int fd;            /* open until it is synced; -1: it is, or need not be */
     char name[MANIFEST_NAME_BYTES];
 };
 
@@ -71,16 +72,30 @@ int step_save_begin(struct io *io, int root, uint64_t step, const char *uuid,
     if (rc < 0) {
         return error_set(e, -rc, "make %s", name);
     }
-    rc = io->ops->sync(io, root);
-    if (rc < 0) {
-        error_set(e, -rc, "sync the directory of %s", name);
-    } else {
-        rc = open_save(io, root, name, ret, e);
-    }
+    rc = open_save(io, root, name, ret, e);
     if (rc < 0) {
         io->ops->remove_dir(io, root, name);
     }
     return rc;
+}
+
+static int close_file(struct step_save *s, struct file *f)
+{
+    int fd = f->fd;
+
+    f->fd = -1;
+    return fd < 0 ? 0 : s->io->ops->close(s->io, fd);
+}
+
+static void forget_all(struct step_save *s)
+{
+    while (s->files) {
+        struct file *f = s->files;
+
+        s->files = f->next;
+        close_file(s, f);
+        free(f);
+    }
 }
 
 void step_save_destroy(struct step_save *s)
@@ -88,12 +103,7 @@ void step_save_destroy(struct step_save *s)
     if (!s) {
         return;
     }
-    while (s->files) {
-        struct file *f = s->files;
-
-        s->files = f->next;
-        free(f);
-    }
+    forget_all(s);
     if (s->dir >= 0) {
         s->io->ops->close(s->io, s->dir);
     }
@@ -108,7 +118,7 @@ struct content {
     step_block_f *make;
     void *arg;
     uint64_t len;
-    bool is_synced;
+    enum { NEVER, NOW, LATER } synced;
 };
 
 static int write_blocks(struct io *io, int fd, const struct content *c)
@@ -138,39 +148,42 @@ static void unlink_own(const struct step_save *s, const struct file *f)
     s->io->ops->unlink(s->io, s->dir, f->name);
 }
 
-/* Writes an open file, syncs and closes it. */
+/* Writes an open file. */
 static int fill(struct io *io, int fd, const struct content *c)
 {
-    int rc = io->ops->allocate(io, fd, c->len), closed;
+    int rc = io->ops->allocate(io, fd, c->len);
 
     if (rc == 0) {
         rc = c->blocks ? io_write_blocks(io, fd, c->blocks)
                        : write_blocks(io, fd, c);
     }
-    rc = rc < 0 || !c->is_synced ? rc : io->ops->sync(io, fd);
-    closed = io->ops->close(io, fd);
-    return rc < 0 ? rc : closed;
+    return rc < 0 || c->synced != NOW ? rc : io->ops->sync(io, fd);
 }
 
 static int put(struct step_save *s, const char *name, const struct content *c,
                struct error *e)
 {
     struct file *f = calloc(1, sizeof(*f));
-    int fd, rc;
+    int rc, closed = 0;
 
     if (!f) {
         return error_set(e, ENOMEM, "write %s/%s", s->name, name);
     }
-    fd = s->io->ops->create(s->io, s->dir, name);
-    if (fd < 0) {
+    f->fd = s->io->ops->create(s->io, s->dir, name);
+    if (f->fd < 0) {
+        rc = f->fd;
         free(f);
-        return error_set(e, -fd, "make %s/%s", s->name, name);
+        return error_set(e, -rc, "make %s/%s", s->name, name);
     }
     str_copy(f->name, sizeof(f->name), name);
-    if (s->io->ops->identity(s->io, fd, NULL, &f->identity) < 0) {
+    if (s->io->ops->identity(s->io, f->fd, NULL, &f->identity) < 0) {
         f->identity = 0;
     }
-    rc = fill(s->io, fd, c);
+    rc = fill(s->io, f->fd, c);
+    if (rc < 0 || c->synced != LATER) {
+        closed = close_file(s, f);
+    }
+    rc = rc < 0 ? rc : closed;
     if (rc < 0) {
         unlink_own(s, f);
         free(f);
@@ -209,8 +222,15 @@ int step_save_file(struct step_save *s, const char *name, const void *data,
 int step_save_blocks(struct step_save *s, const char *name,
                      const struct io_blocks *blocks, struct error *e)
 {
-    struct content c = {.blocks = blocks, .len = blocks->len,
-                        .is_synced = true};
+    struct content c = {.blocks = blocks, .len = blocks->len, .synced = NOW};
+
+    return put_named(s, name, &c, e);
+}
+
+int step_save_later(struct step_save *s, const char *name,
+                    const struct io_blocks *blocks, struct error *e)
+{
+    struct content c = {.blocks = blocks, .len = blocks->len, .synced = LATER};
 
     return put_named(s, name, &c, e);
 }
@@ -218,8 +238,7 @@ int step_save_blocks(struct step_save *s, const char *name,
 int step_save_made(struct step_save *s, const char *name, uint64_t len,
                    step_block_f *make, void *arg, struct error *e)
 {
-    struct content c = {.make = make, .arg = arg, .len = len,
-                        .is_synced = true};
+    struct content c = {.make = make, .arg = arg, .len = len, .synced = NOW};
 
     return put_named(s, name, &c, e);
 }
@@ -233,9 +252,28 @@ int step_save_note(struct step_save *s, const char *name, const void *data,
     return put_named(s, name, &c, e);
 }
 
+static void forget(struct step_save *s, const char *name)
+{
+    struct file **at = &s->files;
+
+    while (*at) {
+        struct file *f = *at;
+
+        if (strcmp(f->name, name) == 0) {
+            *at = f->next;
+            close_file(s, f);
+            free(f);
+        } else {
+            at = &f->next;
+        }
+    }
+}
+
 int step_save_drop(struct step_save *s, const char *name, struct error *e)
 {
     int rc = s->io->ops->unlink(s->io, s->dir, name);
+
+    forget(s, name);
 
     return rc < 0 && rc != -ENOENT
                ? error_set(e, -rc, "remove %s/%s", s->name, name) : 0;
@@ -261,11 +299,29 @@ const char *step_save_name(const struct step_save *s)
     return s->name;
 }
 
+int step_save_sync_files(struct step_save *s, struct error *e)
+{
+    for (struct file *f = s->files; f; f = f->next) {
+        int rc = f->fd < 0 ? 0 : s->io->ops->sync(s->io, f->fd);
+        int closed = close_file(s, f);
+
+        rc = rc < 0 ? rc : closed;
+        if (rc < 0) {
+            return error_set(e, -rc, "sync %s/%s", s->name, f->name);
+        }
+    }
+    return 0;
+}
+
 int step_save_sync(struct step_save *s, struct error *e)
 {
-    int rc = s->io->ops->sync(s->io, s->dir);
+    int rc = step_save_sync_files(s, e);
 
-    return rc < 0 ? error_set(e, -rc, "sync %s", s->name) : 0;
+    if (rc == 0) {
+        rc = s->io->ops->sync(s->io, s->dir);
+        rc = rc < 0 ? error_set(e, -rc, "sync %s", s->name) : 0;
+    }
+    return rc;
 }
 
 bool step_save_is_sealed(const struct step_save *s)
@@ -273,11 +329,17 @@ bool step_save_is_sealed(const struct step_save *s)
     return step_is_sealed(s->io, s->dir);
 }
 
-static void remove_own(struct step_save *s)
+void step_save_undo(struct step_save *s)
 {
     for (const struct file *f = s->files; f; f = f->next) {
         unlink_own(s, f);
     }
+    forget_all(s);
+}
+
+static void remove_own(struct step_save *s)
+{
+    step_save_undo(s);
     s->io->ops->remove_dir(s->io, s->root, s->name);
 }
 
@@ -322,13 +384,32 @@ static void describe(const struct manifest *m, const struct buf *text,
     }
 }
 
-static int put_own(struct step_save *s, const char *name, const struct buf *b,
-                   struct error *e)
+static int put_manifest(struct step_save *s, const struct buf *b, struct error *e)
 {
     struct io_blocks blocks = all_at_once(b->data, b->len);
-    struct content c = {.blocks = &blocks, .len = b->len, .is_synced = true};
+    struct content c = {.blocks = &blocks, .len = b->len, .synced = LATER};
 
-    return put(s, name, &c, e);
+    return put(s, STEP_MANIFEST, &c, e);
+}
+
+static int put_commit(struct step_save *s, const struct buf *b, struct error *e)
+{
+    struct io_blocks blocks = all_at_once(b->data, b->len);
+    struct content c = {.blocks = &blocks, .len = b->len, .synced = NOW};
+
+    return put(s, STEP_COMMIT_NEW, &c, e);
+}
+
+/* All that a COMMIT vouches for, up to the directory's own name. */
+static int sync_all(struct step_save *s, struct error *e)
+{
+    int rc = step_save_sync(s, e);
+
+    if (rc == 0) {
+        rc = s->io->ops->sync(s->io, s->root);
+        rc = rc < 0 ? error_set(e, -rc, "sync the directory of %s", s->name) : 0;
+    }
+    return rc;
 }
 
 /* Whoever tidies up meanwhile may have moved it, with all that we hold open: it is
@@ -352,8 +433,8 @@ int step_save_commit(struct step_save *s, const struct manifest *m,
     struct commit commit;
     int rc = manifest_encode(m, &text, e);
 
-    rc = rc < 0 ? rc : put_own(s, STEP_MANIFEST, &text, e);
-    rc = rc < 0 ? rc : step_save_sync(s, e);
+    rc = rc < 0 ? rc : put_manifest(s, &text, e);
+    rc = rc < 0 ? rc : sync_all(s, e);
     if (rc < 0) {
         return rc;
     }
@@ -362,7 +443,7 @@ int step_save_commit(struct step_save *s, const struct manifest *m,
     if (line.failed) {
         return error_set(e, ENOMEM, "commit %s", s->name);
     }
-    rc = put_own(s, STEP_COMMIT_NEW, &line, e);
+    rc = put_commit(s, &line, e);
     if (rc < 0) {
         return rc;
     }
