@@ -227,7 +227,7 @@ static int spread(const struct load_want *w, const char *scratch, void **last,
     return rc < 0 && e ? error_wrap(e, "tensor '%.100s'", w->name) : rc;
 }
 
-/* While it is planned what to read, the memory for it is got. */
+/* While it is planned what to read, and others are asked for it, the memory is got. */
 static int read_all(struct load_job *job, const struct load_want *wants, size_t n,
                     unsigned n_threads, struct error *e)
 {
@@ -237,7 +237,6 @@ static int read_all(struct load_job *job, const struct load_want *wants, size_t 
     load_pages_list(wants, job->to, n, &pages);
     load_pages_begin(&pages, n_threads);
     rc = plan(job, wants, n, e);
-    load_pages_end(&pages);
     return rc < 0 ? rc : load_job_run(job, &pages, n_threads, e);
 }
 

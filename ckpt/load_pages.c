@@ -22,8 +22,17 @@ struct load_range {
     size_t first;
 };
 
+void load_pages_end(struct load_pages *p)
+{
+    p->is_over = true;
+    while (p->n_threads > 0) {
+        pthread_join(p->threads[--p->n_threads], NULL);
+    }
+}
+
 void load_pages_release(struct load_pages *p)
 {
+    load_pages_end(p);
     free(p->ranges);
     free(p->range_of);
     free(p->is_made);
@@ -177,13 +186,5 @@ void load_pages_begin(struct load_pages *p, unsigned n_threads)
            p->n_threads < LOAD_PAGES_THREADS &&
            thread_start(&p->threads[p->n_threads], get_ahead, p) == 0) {
         p->n_threads++;
-    }
-}
-
-void load_pages_end(struct load_pages *p)
-{
-    p->is_over = true;
-    while (p->n_threads > 0) {
-        pthread_join(p->threads[--p->n_threads], NULL);
     }
 }

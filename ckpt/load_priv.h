@@ -60,8 +60,8 @@ struct load_pages {
  * it, or no memory to list it in, pages come as they are touched. */
 void load_pages_list(const struct load_want *wants, char *const *to, size_t n,
                      struct load_pages *ret);
-/* Gets what it can by threads, fewer than `n_threads`, until it is told to end: while the
- * caller finds out what goes where. For little memory there is none. */
+/* Gets what it can by threads, fewer than `n_threads`, until it is told to end, or released:
+ * while the caller finds out what goes where. For little memory there is none. */
 void load_pages_begin(struct load_pages *p, unsigned n_threads);
 void load_pages_end(struct load_pages *p);
 /* Those that this span reaches into. Any thread. */

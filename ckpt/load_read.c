@@ -363,6 +363,7 @@ int load_job_run(const struct load_job *job, struct load_pages *pages, unsigned 
     if (has_disk(job) && n_threads < MANY_READERS) {
         n_threads = MANY_READERS;
     }
+    load_pages_end(pages);
     work_all(&run, n_threads);
     rc = atomic_load(&run.rc);
     if (rc < 0 && e) {

@@ -12,9 +12,10 @@
  *   sign     to sign, or to check, whichever is slower
  *   bare     to sign, send, receive and check, by two threads that do nothing else
  *   lost     until what was asked for has come, into fresh memory, and has been copied
- *            from there to fresh memory of a worker
- *   started  the latter alone: for a worker that took as long to start as the former,
- *            see launcher/agent_fetch_ahead.c
+ *            from there to fresh memory of a worker, which gets that while it waits, as
+ *            one that loads does (ckpt/load_priv.h)
+ *   started  the same from memory of the node: for a worker that took as long to start as
+ *            the rest takes, see launcher/agent_fetch_ahead.c
  *
  * Two copies go before, for which the partner makes its memory.
  */
@@ -25,6 +26,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "ckpt/limits.h"
+#include "ckpt/load_priv.h"
 #include "launcher/copy_bare.h"
 #include "launcher/copy_said.h"
 #include "launcher/snap_bed.h"
@@ -44,10 +46,11 @@ enum { WARM_UP = 2, MAX_THREADS = 4, STUCK_MS = 120000 };
 
 /* From the end that has saves to the one that gets them, and back. */
 struct order {
-    char uuid[COMMIT_UUID_BYTES]; /* to be fetched */
+    char uuid[COMMIT_UUID_BYTES]; /* to be fetched ... */
+    uint64_t bytes;               /* ... which has so many */
     uint16_t port;                /* from there */
     uint64_t ns;                  /* what it took */
-    uint64_t load_ns;             /* of that, from memory of the node */
+    uint64_t load_ns;             /* from memory of the node */
 };
 
 /* One of the two. */
@@ -167,25 +170,53 @@ static unsigned n_processors(void)
     return (unsigned)(n < MAX_THREADS ? n : MAX_THREADS);
 }
 
-/* As a worker loads it: through a mapping of its own, into memory of its own. Returns
- * when it was there. */
-static uint64_t load(const struct snap *s)
+/* Memory of a worker, which takes as much by threads while it waits. */
+struct worker {
+    char *to;
+    uint64_t len;
+    struct load_pages pages;
+};
+
+static void worker_begin(struct worker *w, uint64_t len)
+{
+    const struct load_want want = {.dtype = DTYPE_U8, .n_dims = 1, .len = &w->len};
+
+    w->len = len;
+    w->to = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (w->to == MAP_FAILED) {
+        die("memory of a worker", strerror(errno));
+    }
+    load_pages_list(&want, &w->to, 1, &w->pages);
+    load_pages_begin(&w->pages, n_processors());
+}
+
+/* As a worker loads it: through a mapping of its own. Returns when it was there. */
+static uint64_t worker_load(struct worker *w, const struct snap *s)
 {
     uint64_t end;
     size_t room = SNAP_PAGE_BYTES + s->room;
     _close_ int fd = snap_for_reading(s);
     char *from = mmap(NULL, room, PROT_READ, MAP_SHARED, fd, 0);
-    char *to = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                    -1, 0);
 
-    if (from == MAP_FAILED || to == MAP_FAILED) {
+    if (from == MAP_FAILED) {
         die("map what came", strerror(errno));
     }
-    limits_copy(to, from + SNAP_PAGE_BYTES, s->head.image_bytes, n_processors());
+    load_pages_release(&w->pages);
+    limits_copy(w->to, from + SNAP_PAGE_BYTES, w->len, n_processors());
     end = clock_mono_ns();
-    munmap(to, room);
+    munmap(w->to, w->len);
     munmap(from, room);
     return end;
+}
+
+/* One that comes when all is there. */
+static uint64_t load_ns(const struct snap *s)
+{
+    struct worker w;
+    uint64_t begin = clock_mono_ns();
+
+    worker_begin(&w, s->head.image_bytes);
+    return worker_load(&w, s) - begin;
 }
 
 static bool is_none(void *arg, uint32_t rank)
@@ -197,8 +228,10 @@ static bool is_none(void *arg, uint32_t rank)
 /* The memory of copies goes first: a node that is new has none. */
 static void fetch(struct end *end)
 {
-    uint64_t begin, came, had;
+    const struct snap *got;
+    struct worker worker;
     struct error e = {0};
+    uint64_t begin;
 
     snap_hold_keep(end->hold, UINT64_MAX, is_none, NULL);
     begin = clock_mono_ns();
@@ -206,11 +239,11 @@ static void fetch(struct end *end)
                         &e) < 0) {
         die("fetch", e.text);
     }
+    worker_begin(&worker, end->order.bytes);
     run_until(end, &end->copied.n_fetched, end->copied.n_fetched + 1);
-    came = clock_mono_ns();
-    had = load(snap_hold_get(end->hold, 0, end->order.uuid));
-    end->order.ns = had - begin;
-    end->order.load_ns = had - came;
+    got = snap_hold_get(end->hold, 0, end->order.uuid);
+    end->order.ns = worker_load(&worker, got) - begin;
+    end->order.load_ns = load_ns(got);
     say(end);
 }
 
@@ -272,8 +305,9 @@ static uint64_t copy_ns(struct end *end, const char *uuid, uint16_t port)
     return clock_mono_ns() - begin;
 }
 
-static const struct order *fetch_from(struct end *end, const char *uuid)
+static const struct order *fetch_from(struct end *end, const char *uuid, uint64_t len)
 {
+    end->order.bytes = len;
     str_copy(end->order.uuid, sizeof(end->order.uuid), uuid);
     end->order.port = link_listener_port(end->listener);
     say(end);
@@ -368,7 +402,7 @@ static void have_saves(int fd, uint64_t len, int n_rounds)
         const struct order *took;
 
         snprintf(uuid, sizeof(uuid), "%032x", WARM_UP + n_rounds);
-        took = fetch_from(&end, uuid);
+        took = fetch_from(&end, uuid, len);
         printf("lost %llu\nstarted %llu\n", (unsigned long long)took->ns,
                (unsigned long long)took->load_ns);
     }
