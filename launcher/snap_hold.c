@@ -36,9 +36,10 @@ static void free_hold(struct snap_hold *h)
         struct slot *s = h->slots;
 
         h->slots = s->next;
-        snap_destroy(s->snap);
+        snap_bin_put(h->bin, s->snap, false);
         free(s);
     }
+    snap_bin_unref(h->bin);
     close_fd(&h->dir);
     free(h->dir_path);
     free(h->budget_why);
@@ -59,7 +60,8 @@ int snap_hold_create(const struct snap_hold_config *config,
     h->n_ranks = UINT32_MAX;
     h->dir_path = strdup(config->dir);
     h->budget_why = strdup(config->budget_why);
-    if (!h->dir_path || !h->budget_why) {
+    h->bin = snap_bin_create();
+    if (!h->dir_path || !h->budget_why || !h->bin) {
         free_hold(h);
         return error_set(e, ENOMEM, "hold snapshots");
     }
@@ -174,7 +176,7 @@ void snap_hold_drop(struct snap_hold *h,
         if (h->dir >= 0) {
             unlinkat(h->dir, s->name, 0);
         }
-        snap_destroy(s->snap);
+        snap_bin_put(h->bin, s->snap, false);
         free(s);
     }
 }
@@ -214,7 +216,11 @@ static void remove_left(struct snap_hold *h)
             sscanf(d->d_name + len, "%u-%u", &rank, &which) == 2 &&
             !snap_hold_is_served(h, rank) &&
             !is_held(h, d->d_name)) {
+            int fd = openat(dirfd(dir), d->d_name,
+                            O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+
             unlinkat(dirfd(dir), d->d_name, 0);
+            snap_bin_put_file(h->bin, fd);
         }
     }
     if (dir) {

@@ -162,6 +162,7 @@ unsigned snap_hold_n_writing(const struct snap_hold *h)
 
 /* --- copies --- */
 
+/* Whose memory comes from the same filesystem waits for what either gives back. */
 void snap_hold_lend(struct snap_hold *h, struct snap_hold *copies)
 {
     if (h->copies) {
@@ -170,6 +171,8 @@ void snap_hold_lend(struct snap_hold *h, struct snap_hold *copies)
     h->copies = copies;
     if (copies) {
         copies->lender = h;
+        snap_bin_unref(copies->bin);
+        copies->bin = snap_bin_ref(h->bin);
     }
 }
 

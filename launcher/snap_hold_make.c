@@ -56,9 +56,8 @@ void snap_hold_give_up(struct slot *s)
         return;
     }
     unlinkat(s->hold->dir, s->name, 0);
-    snap_cut(s->snap); /* a worker may have mapped it, and never touches it */
-    snap_destroy(s->snap);
-    s->snap = NULL;
+    /* A worker may have mapped it, and never touches it. */
+    snap_bin_put(s->hold->bin, take_ptr(&s->snap), true);
 }
 
 /* --- making --- */
@@ -80,6 +79,7 @@ static void make(uv_work_t *work)
     }
     snap_destroy(s->made);
     s->made = NULL;
+    snap_bin_wait(s->bin);
     snap_create(s->hold->dir, s->name, &want, &s->made, &s->error);
 }
 
@@ -95,6 +95,7 @@ static void start_making(struct slot *s, uint64_t room, bool is_ahead)
     s->n_threads = is_ahead ? 1 : crowd_n_threads(); /* the program computes */
     s->is_bare = !is_ahead && !s->hold->config.is_elsewhere; /* a copy is filled here */
     s->made = take_ptr(&s->snap);
+    s->bin = snap_bin_ref(s->hold->bin);
     snap_hold_work(s, MAKING, make, after_make);
 }
 
@@ -117,6 +118,7 @@ static void after_make(uv_work_t *work, int status)
     struct snap_hold *h = s->hold;
 
     s->snap = take_ptr(&s->made);
+    snap_bin_unref(take_ptr(&s->bin));
     if (snap_hold_work_is_over(h)) {
         return;
     }
@@ -241,7 +243,8 @@ static void make_next_ahead(struct snap_hold *h)
 
         s->is_due = false;
         if (is_due && snap_hold_has_room(h, s, s->wanted, NULL) == 0 &&
-            (!c->left || s->wanted + snap_hold_promised(h, s) <= c->left(c->arg))) {
+            (!c->left || s->wanted + snap_hold_promised(h, s) <=
+                             c->left(c->arg) + snap_bin_bytes(h->bin))) {
             start_making(s, s->wanted, true);
         }
     }

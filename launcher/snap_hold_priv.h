@@ -3,6 +3,7 @@
 #ifndef MUSTER_LAUNCHER_SNAP_HOLD_PRIV_H
 #define MUSTER_LAUNCHER_SNAP_HOLD_PRIV_H
 
+#include "launcher/snap_bin.h"
 #include "launcher/snap_hold.h"
 
 enum slot_doing {
@@ -32,6 +33,7 @@ struct slot {
 
     /* The thread's, while there is one. */
     uv_work_t work;
+    struct snap_bin *bin; /* MAKING: what is in it is waited for */
     uint64_t room;     /* only read meanwhile */
     unsigned n_threads;
     bool is_bare;      /* made without memory */
@@ -56,6 +58,7 @@ struct snap_hold {
     unsigned n_works;
     bool is_dying;
     bool is_removed; /* no file may stay */
+    struct snap_bin *bin;  /* what is no longer needed; while it borrows, the lender's */
     struct snap_hold *copies; /* see snap_hold_lend() */
     struct snap_hold *lender;
     uint64_t beside; /* see snap_hold_beside() */

@@ -142,7 +142,8 @@ static int check_left(const struct snap_hold *h, const struct slot *s, uint64_t 
     if (fstatvfs(h->dir, &fs) < 0 || fs.f_blocks == 0) {
         return 0;
     }
-    left = (uint64_t)fs.f_bavail * fs.f_frsize + bytes_given_up(h) + more;
+    left = (uint64_t)fs.f_bavail * fs.f_frsize + bytes_given_up(h) +
+           snap_bin_bytes(h->bin) + more;
     if (left >= others && left - others >= need) {
         return 0;
     }
