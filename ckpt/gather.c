@@ -249,11 +249,41 @@ static int fill_manifest(const struct gather *g, struct parts *p,
     return 0;
 }
 
+/* 1: there is a COMMIT; 0: there is none; else nobody can tell. */
+static int look_for_commit(const struct step_save *s)
+{
+    struct io *io = step_save_io(s);
+    int fd = io->ops->open_file(io, step_save_dir(s), STEP_COMMIT);
+
+    if (fd >= 0) {
+        io->ops->close(io, fd);
+    }
+    return fd >= 0 ? 1 : fd == -ENOENT ? 0 : fd;
+}
+
+/* Whoever was killed while it committed has left what it had made so far. Its COMMIT under
+ * another name first: without it a call of one that was only stopped, and comes late, makes
+ * no checkpoint of what is taken away here. */
+static int clear_way(struct step_save *s, struct error *e)
+{
+    int rc = step_save_drop(s, STEP_COMMIT_NEW, e), has;
+
+    if (rc < 0) {
+        return rc;
+    }
+    has = look_for_commit(s);
+    if (has != 0) {
+        return has > 0 ? error_text(e, EEXIST, "%s has a COMMIT already", step_save_name(s))
+                       : error_set(e, -has, "look for %s/COMMIT", step_save_name(s));
+    }
+    rc = step_save_drop(s, STEP_MANIFEST, e);
+    return rc < 0 ? rc : step_save_drop(s, INDEX_NAME, e);
+}
+
 int gather_commit(struct step_save *s, const struct gather *g, struct error *e)
 {
     __attribute__((cleanup(parts_release))) struct parts p = {0};
     _manifest_ struct manifest m = {0};
-    char name[PART_NAME_BYTES];
     int rc = 0;
 
     p.all = calloc((size_t)g->n_ranks + 1, sizeof(*p.all));
@@ -266,10 +296,17 @@ int gather_commit(struct step_save *s, const struct gather *g, struct error *e)
     }
     rc = rc < 0 ? rc : choose_token(s, g, &m.token, e);
     rc = rc < 0 ? rc : fill_manifest(g, &p, &m, e);
+    rc = rc < 0 ? rc : clear_way(s, e);
     rc = rc < 0 ? rc : put_index(s, &p, &m.files[m.index], e);
-    for (uint32_t r = 0; r < g->n_ranks && rc == 0; r++) {
-        part_file_name(r, name);
-        rc = step_save_drop(s, name, e);
-    }
     return rc < 0 ? rc : step_save_commit(s, &m, e);
+}
+
+void gather_tidy(struct step_save *s, uint32_t n_ranks)
+{
+    char name[PART_NAME_BYTES];
+
+    for (uint32_t r = 0; r < n_ranks && look_for_commit(s) > 0; r++) {
+        part_file_name(r, name);
+        step_save_drop(s, name, NULL);
+    }
 }

@@ -98,6 +98,9 @@ static int commit(void *self, const struct save_job *job, struct error *e)
     char name[STEP_NAME_BYTES];
     int rc = gather_commit(d->save, &job->gather, e);
 
+    if (rc == 0) {
+        gather_tidy(d->save, job->gather.n_ranks);
+    }
     if (rc < 0) { /* all ranks are done here, and what they wrote goes too */
         step_save_abort(d->save);
         step_name(job->gather.step, job->gather.uuid, name);

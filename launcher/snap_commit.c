@@ -161,6 +161,16 @@ static void tidy(const struct snap_commit *c, struct io *io, int root,
     }
 }
 
+/* Of this checkpoint, if it is one (launcher/agent_snap_check.c tidies up after none). */
+static void drop_parts(const struct snap_commit *c, struct io *io, int root, const char *name)
+{
+    _cleanup_(step_save) struct step_save *save = NULL;
+
+    if (step_save_join(io, root, name, &save, NULL) == 0) {
+        gather_tidy(save, c->gather.n_ranks);
+    }
+}
+
 static void tidy_all(const struct snap_commit *c, struct io *io)
 {
     _close_ int root = open(c->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -168,6 +178,7 @@ static void tidy_all(const struct snap_commit *c, struct io *io)
 
     step_name(c->gather.step, c->gather.uuid, name);
     if (root >= 0) {
+        drop_parts(c, io, root, name);
         tidy(c, io, root, name);
     }
 }
