@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 struct run {
@@ -142,17 +143,33 @@ static int check_memory(const struct drain *d, int rc, struct error *e)
     return error_text(e, why.code, "%s", why.text);
 }
 
+/* Any, where nobody can tell. */
+static uint64_t look_for_room(const struct drain *d)
+{
+    struct statvfs fs;
+
+    if (fstatvfs(d->root, &fs) < 0 || fs.f_blocks == 0) {
+        return UINT64_MAX;
+    }
+    return (uint64_t)(geteuid() == 0 ? fs.f_bfree : fs.f_bavail) * fs.f_frsize;
+}
+
 /* Told with numbers before anything is written; others may take the room meanwhile. */
 static int check_space(const struct drain *d, struct error *e)
 {
+    enum { PAUSE_MS = 20, MOST_MS = 60000 };
+    const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000};
     const struct snap_head *h = &d->snap->head;
-    struct statvfs fs;
-    uint64_t room;
+    uint64_t room = look_for_room(d);
 
-    if (fstatvfs(d->root, &fs) < 0 || fs.f_blocks == 0) {
-        return 0;
+    for (int ms = 0; room < h->image_bytes && ms < MOST_MS && d->progress->may_get_room &&
+                     !d->progress->cancel; ms += PAUSE_MS) {
+        nanosleep(&pause, NULL);
+        room = look_for_room(d);
     }
-    room = (uint64_t)(geteuid() == 0 ? fs.f_bfree : fs.f_bavail) * fs.f_frsize;
+    if (d->progress->cancel) {
+        return error_text(e, ECANCELED, "nobody wants it any more");
+    }
     return room >= h->image_bytes
                ? 0
                : error_text(e, ENOSPC, "%s: its filesystem has %llu bytes left, and what "
@@ -174,8 +191,7 @@ int drain_run(const struct drain *d, struct digest *ret, struct error *e)
         return error_set(e, ENOMEM, "the digests of %llu bytes",
                          (unsigned long long)bytes);
     }
-    rc = d->progress->cancel ? error_text(e, ECANCELED, "nobody wants it any more")
-                             : check_space(d, e);
+    rc = check_space(d, e);
     rc = rc < 0 ? rc : begin_or_join(d, &s, e);
     if (rc == 0 && step_save_is_sealed(s)) {
         rc = error_text(e, EEXIST, "%s is a checkpoint, or about to be one, without this "

@@ -21,6 +21,8 @@
 struct drain_progress {
     _Atomic uint64_t bytes; /* that were handed to the disk, some of them twice */
     _Atomic bool cancel;    /* set it, and drain_run() ends soon: -ECANCELED */
+    _Atomic bool may_get_room; /* others may go soon from a disk that is full: as long as it is
+                                  set it is waited for, for a minute at most */
 };
 
 struct drain {

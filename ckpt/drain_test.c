@@ -19,6 +19,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { IMAGE_BYTES = 9000, LONG_BYTES = DIGEST_BLOCK_BYTES + 5000 };
@@ -39,6 +41,37 @@ uint64_t __wrap_digest_short_of(const void *data, size_t len)
         at_block = NULL;
     }
     return __real_digest_short_of(data, len);
+}
+
+/* --- a disk that is full --- */
+
+/* Of the directory of a disk, which is none of the system's; -1: as many as are wanted. */
+static int64_t room_left = -1;
+static int n_pauses, gets_room_at, gives_up_at, ends_at;
+static struct drain_progress *waiting;
+
+int __wrap_fstatvfs(int fd, struct statvfs *ret);
+int __wrap_fstatvfs(int fd, struct statvfs *ret)
+{
+    (void)fd;
+    if (room_left < 0) {
+        errno = EBADF;
+        return -1;
+    }
+    *ret = (struct statvfs){.f_blocks = 1 << 20, .f_frsize = 1,
+                            .f_bfree = (fsblkcnt_t)room_left, .f_bavail = (fsblkcnt_t)room_left};
+    return 0;
+}
+
+int __wrap_nanosleep(const struct timespec *t, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *t, struct timespec *left)
+{
+    (void)t, (void)left;
+    n_pauses++;
+    room_left = n_pauses == gets_room_at ? IMAGE_BYTES : room_left;
+    waiting->may_get_room = n_pauses != gives_up_at;
+    waiting->cancel = n_pauses == ends_at;
+    return 0;
 }
 
 static void make_dir(void)
@@ -308,6 +341,42 @@ static void test_bad_part(const struct snap *a)
     is_int(look(d, a), 0, "leaves nothing");
 }
 
+static int drain_full(const struct snap *a, struct disk *d, bool may_get_room)
+{
+    struct drain_progress progress = {.may_get_room = may_get_room};
+    struct digest got;
+
+    waiting = &progress;
+    n_pauses = 0;
+    room_left = IMAGE_BYTES - 1;
+    return drain(d, a, &progress, &got, NULL);
+}
+
+/* Older checkpoints may go when another save is settled: that is waited for, and for no
+ * other thing. */
+static void test_full(const struct snap *a)
+{
+    _cleanup_(disk) struct disk *d = disk_create(DISK_SOUND);
+
+    gets_room_at = 3;
+    is_int(drain_full(a, d, false), -ENOSPC, "a disk is a byte too small");
+    is_int(n_pauses, 0, "which is told at once");
+    is_int(drain_full(a, d, true), 0, "older ones may go soon");
+    is_int(n_pauses, 3, "and when they have it is written");
+    is_int(look(d, a), 1, "all of it");
+    gets_room_at = 0;
+    gives_up_at = 5;
+    is_int(drain_full(a, d, true), -ENOSPC, "they have gone, and that was not enough");
+    is_int(n_pauses, 5, "which is told then");
+    gives_up_at = 0;
+    is_int(drain_full(a, d, true), -ENOSPC, "or they do not go");
+    ok(n_pauses > 100, "which takes a minute: %d", n_pauses);
+    ends_at = 7;
+    is_int(drain_full(a, d, true), -ECANCELED, "nobody wants it any more");
+    is_int(n_pauses, 7, "so it does not wait on");
+    room_left = -1;
+}
+
 int main(void)
 {
     _cleanup_(snap) struct snap *a = NULL, *b = NULL, *large = NULL;
@@ -325,6 +394,7 @@ int main(void)
     test_cancelled_between(large);
     test_spoilt(a);
     test_bad_part(a);
+    test_full(a);
     close(dir);
     fs_remove_tree(dir_path, NULL);
     return tap_done();

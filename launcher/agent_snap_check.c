@@ -25,6 +25,19 @@ void lead_check_know(const struct lead_snap *l, struct lead_save *s)
     str_copy(s->checking, sizeof(s->checking), is_read ? c->reading.name : "");
 }
 
+static void set_checked(struct lead_checked *to, const struct lead_save *s)
+{
+    to->step = s->step;
+    str_copy(to->uuid, sizeof(to->uuid), s->uuid);
+    str_copy(to->root, sizeof(to->root), s->root);
+    step_name(s->step, s->uuid, to->name);
+}
+
+void lead_check_right(struct lead_snap *l, const struct lead_save *s)
+{
+    set_checked(&l->check.right, s);
+}
+
 void lead_check_give_way(struct lead_snap *l)
 {
     bool is_held = false;
@@ -101,7 +114,7 @@ static void work_on(uv_work_t *work)
 {
     struct lead_check *c = work->data;
 
-    c->rc = snap_reread(c->reading.root, c->reading.name, &c->gate, &c->error);
+    c->rc = snap_reread(c->reading.root, c->reading.name, &c->gate, false, &c->error);
 }
 
 static void after_work(uv_work_t *work, int status)
@@ -135,10 +148,7 @@ void lead_check_want(struct lead_snap *l, const struct lead_save *s)
     }
     c->lead = l;
     c->error = (struct error){0};
-    c->reading.step = s->step;
-    str_copy(c->reading.uuid, sizeof(c->reading.uuid), s->uuid);
-    str_copy(c->reading.root, sizeof(c->reading.root), s->root);
-    step_name(s->step, s->uuid, c->reading.name);
+    set_checked(&c->reading, s);
     c->work.data = c;
     c->is_running = true;
     uv_queue_work(&l->agent->loop, &c->work, work_on, after_work);

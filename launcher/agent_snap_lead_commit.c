@@ -187,7 +187,7 @@ static void prepare(struct lead_save *s)
 {
     struct lead_snap *l = s->lead;
 
-    s->is_due = false;
+    s->is_due = s->is_right = false;
     lead_snap_pinned(l, s->root, s->pinned);
     lead_snap_source(l, s->root, s->source);
     if (!s->source[0] && s->tally.generation < l->ops->started(l->arg)) {
@@ -218,6 +218,20 @@ static void prepare(struct lead_save *s)
     };
 }
 
+/* Older ones stay until one that is kept was read again: where their room is wanted, this
+ * one is at once. */
+static bool read_again(struct lead_save *s)
+{
+    char name[STEP_NAME_BYTES];
+
+    step_name(s->step, s->uuid, name);
+    s->is_right = snap_reread(s->root, name, &s->lead->check.gate, true, NULL) == 0;
+    if (s->is_right) {
+        str_copy(s->verified, sizeof(s->verified), name);
+    }
+    return s->is_right;
+}
+
 /* Who hears of it may save the next one at once: where that could want the room of those
  * that go, they go first. */
 static void do_commit(void *arg)
@@ -227,6 +241,9 @@ static void do_commit(void *arg)
 
     s->is_tidied = rc == 0 && s->commit.lease && snap_is_short(&s->commit, io_direct());
     if (s->is_tidied) {
+        snap_tidy(&s->commit, io_direct());
+    }
+    if (s->is_tidied && s->is_due && read_again(s)) {
         snap_tidy(&s->commit, io_direct());
     }
 }
@@ -335,6 +352,9 @@ static void after_work(uv_work_t *work, int status)
         s->is_working = false;
         l->n_works--;
         return; /* nothing more was done: if this agent leads on, it is looked at again */
+    }
+    if (s->is_right) {
+        lead_check_right(l, s);
     }
     is_over = s->error.code || s->is_tidied;
     settle(s); /* on which another try may begin at once, of agents that have heard of it */

@@ -49,6 +49,7 @@ struct lead_save {
     struct snap_commit commit;
     struct error error;
     bool is_tidied; /* older ones are gone, or are going */
+    bool is_right;  /* it was read again before that */
     bool was_there; /* it was a checkpoint already */
 };
 
@@ -225,6 +226,8 @@ void lead_check_know(const struct lead_snap *l, struct lead_save *s);
 void lead_check_worked(struct lead_snap *l);
 /* That one is a checkpoint, and none that is kept was read again. */
 void lead_check_want(struct lead_snap *l, const struct lead_save *s);
+/* It was read again, by another thread than that of here. */
+void lead_check_right(struct lead_snap *l, const struct lead_save *s);
 /* While a save is on its way to the disk nothing is read. */
 void lead_check_give_way(struct lead_snap *l);
 

@@ -370,7 +370,7 @@ static void test_verified(struct commit_bed *b)
     commit_verified(b, 42, "", 0);
     ok(is_due && commit_bed_has(b, 40, "COMMIT"),
        "nobody knows of any: none goes, one is due");
-    is_int(snap_reread(b->top, first, &open, &e), 0, "one is read: %s", e.text);
+    is_int(snap_reread(b->top, first, &open, false, &e), 0, "one is read: %s", e.text);
     commit_verified(b, 43, first, 41);
     ok(is_due && commit_bed_has(b, 40, "COMMIT") && commit_bed_has(b, 41, "COMMIT"),
        "that one stays, and one that is read");
@@ -385,9 +385,9 @@ static void test_verified(struct commit_bed *b)
        "where it is kept none is due");
     snprintf(path, sizeof(path), "%s/%s/r00001.safetensors", b->top, third);
     ok(truncate(path, BYTES - 2) == 0 && truncate(path, BYTES) == 0, "a byte is lost");
-    is_int(snap_reread(b->top, third, &open, &e), -ERR_FORMAT, "which is found");
+    is_int(snap_reread(b->top, third, &open, false, &e), -ERR_FORMAT, "which is found");
     like(e.text, "r00001.safetensors", "and where");
-    is_int(snap_reread(b->top, first, &open, &e), -ENOENT, "one that is gone");
+    is_int(snap_reread(b->top, first, &open, false, &e), -ENOENT, "one that is gone");
     reread_gate_destroy(&open);
     for (uint64_t step = 40; step <= 46; step++) {
         commit_bed_remove(b, step);

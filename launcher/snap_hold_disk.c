@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 
 void snap_hold_names(uint32_t rank, char file[32], char part[32])
 {
@@ -37,6 +38,29 @@ static void write_it(void *arg)
     }
     snap_hold_names(s->rank, file, part);
     drain_run(&d, &s->digest, &s->error);
+}
+
+/* A save before this one that is not settled yet: when it is, older ones go. */
+static bool has_before(const struct slot *s)
+{
+    const struct snap_head *h = &s->snap->head;
+    bool has = false;
+
+    for (const struct slot *o = s->hold->slots; o && !has; o = o->next) {
+        has = o->doing == IDLE && o->snap && o->snap->head.state == SNAP_WRITTEN &&
+              strcmp(o->snap->head.uuid, h->uuid) != 0 &&
+              strcmp(o->snap->head.root, h->root) == 0;
+    }
+    return has;
+}
+
+void snap_hold_note_settled(struct snap_hold *h)
+{
+    for (struct slot *s = h->slots; s; s = s->next) {
+        if (s->doing == WRITING) {
+            s->progress.may_get_room = has_before(s);
+        }
+    }
 }
 
 /* Apart: a filesystem that hangs then is not in the way of workers that start. */
@@ -89,6 +113,7 @@ void snap_hold_write_next(struct snap_hold *h)
     }
     if (!snap_hold_clear_next(h) && first) {
         first->progress.bytes = 0;
+        first->progress.may_get_room = has_before(first);
         snap_hold_work(first, WRITING, on_write, after_write);
     }
 }

@@ -5,6 +5,7 @@
 #include <config.h>
 
 #include "launcher/hold_bed.h"
+#include "launcher/snap_hold_priv.h"
 
 #include "base/cleanup.h"
 #include "base/fs.h"
@@ -534,6 +535,49 @@ static void test_apart(void)
     hold_bed_close(&b);
 }
 
+static bool may_get_room(struct hold_bed *b, uint32_t rank, const char *uuid)
+{
+    return snap_hold_slot_of(b->hold, rank, uuid)->progress.may_get_room;
+}
+
+/* What is written while one before it is not settled may find room on a full disk when that
+ * is, and older checkpoints go. */
+static void test_room_to_come(void)
+{
+    struct hold_bed b;
+
+    open_slow(&b);
+    atomic_store(&may_write, true);
+    is_int(hold_bed_save(&b, 0, 1, UUID(1)), 0, "one is written");
+    hold_bed_run_until(&b, &b.said.n_written, 1);
+    atomic_store(&may_write, false);
+    atomic_store(&n_blocks, 0);
+    is_int(hold_bed_save(&b, 0, 2, UUID(2)), 0, "and the next one");
+    wait_for_block();
+    ok(may_get_room(&b, 0, UUID(2)), "which may get the room of older ones");
+    snap_hold_settle(b.hold, UUID(1), true);
+    ok(!may_get_room(&b, 0, UUID(2)), "until they have gone");
+    atomic_store(&may_write, true);
+    hold_bed_run_until(&b, &b.said.n_written, 2);
+    atomic_store(&may_write, false);
+    atomic_store(&n_blocks, 0);
+    is_int(hold_bed_save(&b, 1, 2, UUID(2)), 0, "another rank's of the same save");
+    wait_for_block();
+    ok(!may_get_room(&b, 1, UUID(2)), "has none to come from it");
+    atomic_store(&may_write, true);
+    hold_bed_run_until(&b, &b.said.n_written, 3);
+    atomic_store(&may_write, false);
+    atomic_store(&n_blocks, 0);
+    is_int(hold_bed_save(&b, 1, 3, UUID(3)), 0, "but its next one");
+    wait_for_block();
+    ok(may_get_room(&b, 1, UUID(3)), "may get some");
+    snap_hold_put_off(b.hold, UUID(2));
+    ok(!may_get_room(&b, 1, UUID(3)), "until that has come to nothing");
+    atomic_store(&may_write, true);
+    hold_bed_run_works(&b);
+    hold_bed_close(&b);
+}
+
 int main(void)
 {
     mapguard_install();
@@ -551,5 +595,6 @@ int main(void)
     test_disk_fails_once();
     test_disk_fails_twice();
     test_apart();
+    test_room_to_come();
     return tap_done();
 }

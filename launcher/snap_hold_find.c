@@ -40,6 +40,7 @@ void snap_hold_settle(struct snap_hold *h, const char *uuid, bool is_kept)
             settle(s, is_kept);
         }
     }
+    snap_hold_note_settled(h);
     snap_hold_drop_strays(h);
 }
 
@@ -60,6 +61,7 @@ void snap_hold_put_off(struct snap_hold *h, const char *uuid)
         }
         snap_hold_set_state(s, SNAP_FULL);
     }
+    snap_hold_note_settled(h);
 }
 
 void snap_hold_look_for(struct snap_hold *h, uint32_t rank)

@@ -118,6 +118,8 @@ int snap_hold_make_way(struct snap_hold *h, const struct slot *s, uint64_t bytes
 void snap_hold_queue(struct slot *s);
 /* Whatever is to be done on the disk next, where nothing is being done. */
 void snap_hold_write_next(struct snap_hold *h);
+/* Something that was on the disk is part of a checkpoint now, or of none. */
+void snap_hold_note_settled(struct snap_hold *h);
 /* What the files of a rank are called. */
 void snap_hold_names(uint32_t rank, char file[32], char part[32]);
 

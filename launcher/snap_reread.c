@@ -25,6 +25,7 @@ struct check {
     struct io_ops ops;
     const char *root, *name;
     struct reread_gate *gate;
+    bool is_urgent;
     uint64_t waited_ms;
     int rc;
     struct error *e;
@@ -94,7 +95,7 @@ static bool pass(struct check *c)
     int rc = 0;
 
     pthread_mutex_lock(&g->lock);
-    while (g->is_held && !g->is_over && rc == 0) {
+    while (g->is_held && !c->is_urgent && !g->is_over && rc == 0) {
         rc = pthread_cond_timedwait(&g->changed, &g->lock, &end);
     }
     may_read = !g->is_over;
@@ -149,16 +150,19 @@ static void *run(void *arg)
 {
     struct check *c = arg;
 
-    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE);
-    syscall(SYS_ioprio_set, IOPRIO_PROCESS, 0, IOPRIO_IDLE);
+    if (!c->is_urgent) {
+        setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE);
+        syscall(SYS_ioprio_set, IOPRIO_PROCESS, 0, IOPRIO_IDLE);
+    }
     c->rc = check(c);
     return NULL;
 }
 
-int snap_reread(const char *root, const char *name, struct reread_gate *g, struct error *e)
+int snap_reread(const char *root, const char *name, struct reread_gate *g, bool is_urgent,
+                struct error *e)
 {
     struct check c = {.ops = *io_system()->ops, .root = root, .name = name,
-                      .gate = g, .e = e};
+                      .gate = g, .is_urgent = is_urgent, .e = e};
     pthread_t thread;
     int rc;
 

@@ -33,7 +33,8 @@ void reread_gate_end(struct reread_gate *g);
 
 /* Whether the checkpoint is right, to the last byte: 0, -ERR_FORMAT or why nobody can
  * tell; -ECANCELED soon after reread_gate_end(). By a thread of its own, for which the
- * caller's waits. */
-int snap_reread(const char *root, const char *name, struct reread_gate *g, struct error *e);
+ * caller's waits. With `is_urgent` others wait for what is read, and it gives way to none. */
+int snap_reread(const char *root, const char *name, struct reread_gate *g, bool is_urgent,
+                struct error *e);
 
 #endif

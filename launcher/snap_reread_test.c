@@ -79,7 +79,7 @@ static int reread(struct commit_bed *b, bool is_held, struct error *e)
     now_ms = 5000;
     *e = (struct error){0};
     commit_bed_name(b, STEP, name);
-    return snap_reread(b->top, name, &gate, e);
+    return snap_reread(b->top, name, &gate, false, e);
 }
 
 static void test_open(struct commit_bed *b)
@@ -146,7 +146,25 @@ static void test_over(struct commit_bed *b)
     reread_gate_init(&gate);
     reread_gate_end(&gate);
     commit_bed_name(b, STEP, name);
-    is_int(snap_reread(b->top, name, &gate, &e), -ECANCELED, "it was to end before");
+    is_int(snap_reread(b->top, name, &gate, false, &e), -ECANCELED, "it was to end before");
+    reread_gate_destroy(&gate);
+}
+
+/* A save that is on its way is this one: who waits for it waits for what is read. */
+static void test_urgent(struct commit_bed *b)
+{
+    char name[STEP_NAME_BYTES];
+    struct error e = {0};
+
+    reread_gate_init(&gate);
+    reread_gate_hold(&gate, true);
+    n_waits = 0;
+    commit_bed_name(b, STEP, name);
+    is_int(snap_reread(b->top, name, &gate, true, &e), 0, "where it is urgent it is read: %s",
+           e.text);
+    is_int(n_waits, 0, "whoever else wants the disk");
+    reread_gate_end(&gate);
+    is_int(snap_reread(b->top, name, &gate, true, &e), -ECANCELED, "but for nobody any more");
     reread_gate_destroy(&gate);
 }
 
@@ -172,6 +190,7 @@ int main(void)
     test_held(&b);
     test_woken(&b);
     test_over(&b);
+    test_urgent(&b);
     test_never(&b);
     commit_bed_close(&b);
     return tap_done();

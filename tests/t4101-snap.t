@@ -379,6 +379,34 @@ test_no_room() {
     ok 'no memory is left' test ! -e "$(shm)"
 }
 
+# Saves that follow one another without a pause, on a disk that has room for one more than is
+# kept: each waits until the one before has been read again and older ones have gone.
+test_tight_disk() {
+    need_module numpy
+    ! nm -D "$MUSTER_BUILDDIR/.libs/libmuster.so.0" 2>/dev/null | grep -q __asan || { skip 'libmuster wants the sanitizer in the program' 3; return; }
+    rm -rf run ck
+    unshare -m sh -c 'mount -t tmpfs none /mnt' 2>/dev/null || { skip 'no tmpfs can be mounted here' 3; return; }
+    mkdir -p tight
+    cat >saves.py <<'END'
+import sys
+import numpy
+from muster import ckpt
+
+b = numpy.zeros(600000)
+with ckpt.Checkpoints(sys.argv[1]) as c:
+    for step in range(1, 9):
+        b[:] = step
+        c.save(step, {"b": b})
+END
+    spawn run unshare -m sh -c 'mount -t tmpfs -o size=12m none tight && "$@" && exec ls tight/ck >left' sh \
+        env PYTHONPATH="$MUSTER_SRCDIR/python" PYTHONDONTWRITEBYTECODE=1 LIBMUSTER="$MUSTER_BUILDDIR/.libs/libmuster.so.0" \
+        "$MUSTER" run $root --run-dir run --nproc-per-node 1 --set checkpoint.keep=1 -- "$MODULE_PYTHON" "$PWD/saves.py" "$PWD/tight/ck"
+    wait_exit 120 "$spawned"
+    is "$status" 0 'the run ends well' || diag "$(tail -n 30 run.out run.err)"
+    is "$(grep -c 'is none' run/events.jsonl)" 0 'no save was without room' || diag "$(grep 'is none' run/events.jsonl | head)"
+    is "$(sed 's/-[0-9a-f]*$//' left)" step-000000000008 'the last one is there, alone'
+}
+
 # What the disk has no room for is in memory still, and gets there when workers end, if there
 # is room by then: the next ones start from it.
 test_room_later() {
