@@ -55,6 +55,9 @@ void agent_snap_tell_lead(struct agent *a, struct saved *s)
     jsonw_int(&w, "stage", (int64_t)s->stage);
     jsonw_int(&w, "error", s->error);
     jsonw_str(&w, "why", s->why);
+    if (s->has_ended) {
+        jsonw_bool(&w, "ended", true);
+    }
     if (has_moved(a, s)) {
         jsonw_bool(&w, "moves", true);
     }

@@ -190,7 +190,7 @@ struct word {
     const char *uuid;
     int step, generation, again, waits;
     enum snap_stage stage;
-    int code; /* of what failed; 0: ENOSPC */
+    int code; /* of what failed; 0: ENOSPC; ECONNABORTED: its worker has ended */
 };
 
 /* Of two ranks, each of an agent of its own. */
@@ -208,6 +208,9 @@ static void say(struct bed *b, uint32_t rank, struct word w)
     }
     if (w.again) {
         json_object_set_new(fact, "again", json_integer(w.again));
+    }
+    if (w.code == ECONNABORTED) {
+        json_object_set_new(fact, "ended", json_true());
     }
     uv_update_time(&b->agent.loop);
     lead_snap_fact(b->lead, rank, fact);
@@ -436,6 +439,35 @@ static void test_partial(struct bed *b)
     lead_snap_destroy(b->lead);
 }
 
+/* A worker has ended without what others have handed over: nobody waits for that, and nothing
+ * of it is of use. */
+static void test_ended(struct bed *b)
+{
+    struct word w = {UUID_A, 10, 1, 0, 0, SNAP_STAGE_HELD, 0};
+    struct word ended = {UUID_A, 10, 1, 1, 0, SNAP_STAGE_FAILED, ECONNABORTED};
+
+    open_lead(b);
+    commit_code = ECONNABORTED;
+    say(b, 1, ended);
+    ok(b->lead->saves == NULL, "what nobody has is no save");
+    say(b, 0, w);
+    say(b, 1, ended);
+    settle(b);
+    ok(n_commits == 1 && !strstr(said, "stays") && strstr(said, UUID_A),
+       "one that others have goes at once: %s", said);
+    said[0] = '\0';
+    ended.again = 7;
+    say(b, 1, ended);
+    ok(n_commits == 1 && b->saving == 0 && b->lead->saves->is_settled,
+       "and is not tried again by that word");
+    w = (struct word){UUID_B, 20, 1, 0, WAITS, SNAP_STAGE_HELD, 0};
+    ended = (struct word){UUID_B, 20, 1, 0, 0, SNAP_STAGE_FAILED, ECONNABORTED};
+    say(b, 0, w);
+    say(b, 1, ended);
+    ok(b->lead->saves->tally.n_failed == 0, "of one that stays in memory it is no news");
+    lead_snap_destroy(b->lead);
+}
+
 /* All have written it, and whoever led had no time to say that it is a checkpoint. */
 static void test_written(struct bed *b)
 {
@@ -546,6 +578,7 @@ int main(void)
     test_not_heard(b);
     test_no_news(b);
     test_partial(b);
+    test_ended(b);
     test_written(b);
     test_found(b);
     test_past(b);

@@ -267,7 +267,7 @@ void lead_save_took(const struct lead_save *s, enum interval_level_id level)
  * that came to nothing as a rank will not hand it over nothing is of use. */
 static bool may_be_tried_again(const struct lead_save *s)
 {
-    return s->error.code && s->error.code != ESTALE &&
+    return s->error.code && s->error.code != ESTALE && s->why.code != ECONNABORTED &&
            (s->why.code || s->tally.n_held == s->tally.n_ranks);
 }
 

@@ -199,6 +199,13 @@ static bool is_of_this_try(struct lead_save *s, const json_t *fact)
     return again >= s->again;
 }
 
+/* Whether it matters that a worker has ended without it: others have handed it over, which is
+ * on its way to the disk. What nobody has, ranks may have given up together. */
+static bool is_missed(const struct lead_save *s)
+{
+    return s && !s->is_settled && !lead_save_is_parked(s);
+}
+
 void lead_snap_fact(struct lead_snap *l, uint32_t agent, const json_t *fact)
 {
     struct lead_save *s;
@@ -207,6 +214,9 @@ void lead_snap_fact(struct lead_snap *l, uint32_t agent, const json_t *fact)
         return;
     }
     s = lead_save_find(l, text(fact, "uuid"));
+    if (json_is_true(json_object_get(fact, "ended")) && !is_missed(s)) {
+        return;
+    }
     if (s && !json_object_get(fact, "from") && !is_of_this_try(s, fact)) {
         return;
     }

@@ -21,6 +21,7 @@ struct saved {
     enum snap_stage stage;
     int error;
     char why[WORKER_WHY_SIZE];
+    bool has_ended; /* the worker, which had not handed it over */
     uint32_t again; /* it is tried again, as workers of that generation have ended; or 0 */
     uint64_t n_written; /* bytes of it that were on their way to the disk, when it was told */
 

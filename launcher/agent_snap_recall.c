@@ -10,8 +10,10 @@
 
 #include "launcher/agent_snap_priv.h"
 
+#include "base/str.h"
 #include "launcher/snap_budget.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 /* The newest is told first: the lead has no use for older ones once it is whole. */
@@ -72,6 +74,17 @@ static void offer(struct agent_snap *p)
     }
 }
 
+/* Once: a lead that does not hear it finds out in time. */
+static void on_unfilled(void *arg, const struct snap_head *head)
+{
+    struct agent_snap *p = arg;
+    struct saved s = {.head = *head, .again = p->offered, .stage = SNAP_STAGE_FAILED,
+                      .error = ECONNABORTED, .has_ended = true};
+
+    str_copy(s.why, sizeof(s.why), "its worker ended before it had handed all of it over");
+    agent_snap_tell_lead(p->agent, &s);
+}
+
 void agent_snap_offer(struct crew *c)
 {
     struct agent_snap *p = c->agent->snap;
@@ -79,6 +92,7 @@ void agent_snap_offer(struct crew *c)
     if (p && p->offered != c->generation) {
         p->offered = c->generation;
         offer(p);
+        snap_hold_unfilled(p->hold, c->generation, on_unfilled, p);
     }
 }
 

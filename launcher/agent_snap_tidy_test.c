@@ -16,6 +16,7 @@
 #include "tests/lib/tap.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <semaphore.h>
 #include <stdio.h>
@@ -250,6 +251,7 @@ static void test_told_first(struct bed *b)
 static void test_short(struct bed *b)
 {
     int told = n_told, tidied = n_tidied;
+    char name[STEP_NAME_BYTES];
 
     is_short = true;
     save_slowly(b, 4);
@@ -257,11 +259,46 @@ static void test_short(struct bed *b)
     ok(n_told == told, "where there is little room nobody hears of it ...");
     is_slow = false;
     sem_post(&may_go);
-    ok(comes_to(b, &n_tidied, tidied + 1), "removing comes to its end");
+    ok(comes_to(b, &n_tidied, tidied + 2), "removing comes to its end");
     turn(b);
-    ok(n_told == told + 1 && n_tidied_when_told == tidied + 1 && n_tidied == tidied + 1,
-       "... until the others are gone, once");
+    ok(n_told == told + 1 && n_tidied_when_told == tidied + 2 && n_tidied == tidied + 2,
+       "... until the others are gone, which stayed until it was read again");
+    commit_bed_name(&b->saves, 4, name);
+    is_str(b->lead->check.right.name, name, "as is known from then on");
+    ok(!b->lead->check.is_running, "so nobody reads it once more");
     is_short = false;
+}
+
+static void spoil(struct bed *b, uint64_t step)
+{
+    char name[STEP_NAME_BYTES], path[PATH_MAX];
+    int fd;
+
+    commit_bed_name(&b->saves, step, name);
+    snprintf(path, sizeof(path), "%.4000s/%s/r00000.safetensors", b->saves.top, name);
+    fd = open(path, O_WRONLY | O_CLOEXEC);
+    ok(fd >= 0 && pwrite(fd, "x", 1, 0) == 1 && close(fd) == 0, "what is written is spoilt");
+}
+
+/* One that is not what was saved takes the place of none, however little room there is. */
+static void test_short_and_spoilt(struct bed *b)
+{
+    int told = n_told;
+
+    is_short = true;
+    commit_bed_write(&b->saves, 5, N);
+    spoil(b, 5);
+    for (uint32_t r = 0; r < N; r++) {
+        say(b, 5, r, SNAP_STAGE_WRITTEN);
+    }
+    for (int i = 0; i < 100 && n_told == told; i++) {
+        turn(b);
+    }
+    turn(b);
+    ok(n_told == told + 1 && is_there(b, 5) && is_there(b, 4), "the one before stays");
+    is_short = false;
+    commit_bed_remove(&b->saves, 5);
+    b->saves.nth++; /* another save of that step */
 }
 
 /* As a store does that is given what was saved just now. */
@@ -452,6 +489,7 @@ int main(void)
     begin(b);
     test_told_first(b);
     test_short(b);
+    test_short_and_spoilt(b);
     test_pinned(b);
     test_waited_for(b);
     test_forgotten(b);

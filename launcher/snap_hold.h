@@ -88,6 +88,9 @@ bool snap_hold_is_newer(const struct snap_head *a, const struct snap_head *b);
  * there from now on, as if it had been saved just now. */
 void snap_hold_recall(struct snap_hold *h,
                       void (*found)(void *arg, const struct snap_head *head), void *arg);
+/* What ranks of that generation have begun to save, and have not handed over. */
+void snap_hold_unfilled(const struct snap_hold *h, uint32_t generation,
+                        void (*found)(void *arg, const struct snap_head *head), void *arg);
 /* The rank has one, and will want the other: a thread makes that, as large, where the
  * budget has it and as much memory is left again. Silently not done otherwise, or
  * given up for what is asked for. */

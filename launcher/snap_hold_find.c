@@ -113,6 +113,17 @@ static bool has_newer(const struct snap_hold *h, const struct slot *of)
     return false;
 }
 
+void snap_hold_unfilled(const struct snap_hold *h, uint32_t generation,
+                        void (*found)(void *arg, const struct snap_head *head), void *arg)
+{
+    for (const struct slot *s = h->slots; s; s = s->next) {
+        if (s->doing == IDLE && s->snap && s->snap->head.state == SNAP_FILLING &&
+            s->snap->head.generation == generation && snap_hold_is_served(h, s->rank)) {
+            found(arg, &s->snap->head);
+        }
+    }
+}
+
 void snap_hold_recall(struct snap_hold *h,
                       void (*found)(void *arg, const struct snap_head *head), void *arg)
 {

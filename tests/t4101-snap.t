@@ -379,6 +379,40 @@ test_no_room() {
     ok 'no memory is left' test ! -e "$(shm)"
 }
 
+# A worker ends before it has copied all of a lazy save, which others have handed over: that is
+# told, and nobody waits for it.
+test_never_copied() {
+    need_module numpy
+    ! nm -D "$MUSTER_BUILDDIR/.libs/libmuster.so.0" 2>/dev/null | grep -q __asan || { skip 'libmuster wants the sanitizer in the program' 4; return; }
+    rm -rf run ck
+    cat >lazy.py <<'END'
+import os
+import sys
+import time
+import numpy
+import muster
+from muster import ckpt
+
+rank, world, many = muster.rank(), muster.world(), 20000000
+c = ckpt.Checkpoints(sys.argv[1])
+b = numpy.full(1000 if rank == 0 else many, 1.0)
+at = 0 if rank == 0 else 1000 + (rank - 1) * many
+piece = {"b": ckpt.Piece(b, (1000 + (world - 1) * many,), (at,))}
+c.save(1, piece, wait=True)
+c.save(2, piece, lazy=True)
+if rank == 0:
+    time.sleep(0.5)
+    c.wait(level="memory")
+os._exit(0)
+END
+    run env PYTHONPATH="$MUSTER_SRCDIR/python" PYTHONDONTWRITEBYTECODE=1 LIBMUSTER="$MUSTER_BUILDDIR/.libs/libmuster.so.0" \
+        "$MUSTER" run $root --run-dir run --nproc-per-node 3 --max-restarts 0 -- "$MODULE_PYTHON" "$PWD/lazy.py" "$PWD/ck"
+    is "$status" 0 'workers end well, in the middle of a lazy save' || show
+    is "$(grep -c 'step 2 is none: rank [12]: its worker ended before it had handed all of it over' run/events.jsonl)" 1 'which is none, as is told' || diag "$(cat run/events.jsonl)"
+    is "$(cd ck && echo *)" "$(cd ck && echo step-000000000001-*)" 'nothing is left of it'
+    ok 'no memory is left' test ! -e "$(shm)"
+}
+
 # Saves that follow one another without a pause, on a disk that has room for one more than is
 # kept: each waits until the one before has been read again and older ones have gone.
 test_tight_disk() {
