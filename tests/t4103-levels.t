@@ -312,6 +312,7 @@ with muster.ckpt.Checkpoints(sys.argv[1]) as a, muster.ckpt.Checkpoints(sys.argv
         b.fence()
         b.save(100 + step, {"step": 100 + step})
     print("saved", flush=True)
+    muster.barrier()  # both have said it
     if os.environ["RANK"] == "1":
         os.kill(os.getpid(), signal.SIGKILL)
     signal.pause()
