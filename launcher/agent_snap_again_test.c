@@ -50,7 +50,7 @@ void __wrap_agent_asked(struct agent *a, const void *json, size_t len);
 int __wrap_snap_commit(const struct snap_commit *c, struct io *io, const struct error *why,
                        struct error *e);
 void __wrap_snap_tidy(const struct snap_commit *c, struct io *io);
-bool __wrap_snap_is_short(const struct snap_commit *c, struct io *io);
+bool __wrap_snap_is_short(const struct snap_commit *c, struct io *io, unsigned n);
 
 void __wrap_agent_asked(struct agent *a, const void *json, size_t len)
 {
@@ -80,9 +80,9 @@ void __wrap_snap_tidy(const struct snap_commit *c, struct io *io)
     (void)c, (void)io;
 }
 
-bool __wrap_snap_is_short(const struct snap_commit *c, struct io *io)
+bool __wrap_snap_is_short(const struct snap_commit *c, struct io *io, unsigned n)
 {
-    (void)c, (void)io;
+    (void)c, (void)io, (void)n;
     return false;
 }
 

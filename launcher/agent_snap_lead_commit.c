@@ -218,8 +218,8 @@ static void prepare(struct lead_save *s)
     };
 }
 
-/* Older ones stay until one that is kept was read again: where their room is wanted, this
- * one is at once. */
+/* Older ones stay until one that is kept was read again: where the next one has no room as
+ * long as they are there, this one is at once. */
 static bool read_again(struct lead_save *s)
 {
     char name[STEP_NAME_BYTES];
@@ -239,11 +239,12 @@ static void do_commit(void *arg)
     struct lead_save *s = arg;
     int rc = snap_commit(&s->commit, io_direct(), s->why.code ? &s->why : NULL, &s->error);
 
-    s->is_tidied = rc == 0 && s->commit.lease && snap_is_short(&s->commit, io_direct());
+    s->is_tidied = rc == 0 && s->commit.lease && snap_is_short(&s->commit, io_direct(), 2);
     if (s->is_tidied) {
         snap_tidy(&s->commit, io_direct());
     }
-    if (s->is_tidied && s->is_due && read_again(s)) {
+    if (s->is_tidied && s->is_due && snap_is_short(&s->commit, io_direct(), 1) &&
+        read_again(s)) {
         snap_tidy(&s->commit, io_direct());
     }
 }

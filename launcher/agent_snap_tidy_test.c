@@ -39,12 +39,13 @@ struct bed {
 static sem_t may_go;
 static atomic_int n_begun, n_tidied, n_made_up_for;
 static atomic_int n_shared; /* of those whose files children would have as well */
-static atomic_bool is_slow, is_short, is_slow_to_make_up;
+static atomic_bool is_slow, is_slow_to_make_up;
+static atomic_uint room_for = 9; /* so many more */
 static char tidied_pinned[STEP_NAME_BYTES]; /* what the last one was told to leave */
 
 void __real_snap_tidy(const struct snap_commit *c, struct io *io);
 void __wrap_snap_tidy(const struct snap_commit *c, struct io *io);
-bool __wrap_snap_is_short(const struct snap_commit *c, struct io *io);
+bool __wrap_snap_is_short(const struct snap_commit *c, struct io *io, unsigned n);
 void __wrap_agent_asked(struct agent *a, const void *json, size_t len);
 
 void __wrap_snap_tidy(const struct snap_commit *c, struct io *io)
@@ -65,10 +66,10 @@ void __wrap_snap_tidy(const struct snap_commit *c, struct io *io)
     atomic_fetch_add(&n_tidied, 1);
 }
 
-bool __wrap_snap_is_short(const struct snap_commit *c, struct io *io)
+bool __wrap_snap_is_short(const struct snap_commit *c, struct io *io, unsigned n)
 {
     (void)c, (void)io;
-    return is_short;
+    return n > room_for;
 }
 
 static int n_told, n_tidied_when_told;
@@ -253,7 +254,7 @@ static void test_short(struct bed *b)
     int told = n_told, tidied = n_tidied;
     char name[STEP_NAME_BYTES];
 
-    is_short = true;
+    room_for = 0;
     save_slowly(b, 4);
     turn(b);
     ok(n_told == told, "where there is little room nobody hears of it ...");
@@ -266,7 +267,7 @@ static void test_short(struct bed *b)
     commit_bed_name(&b->saves, 4, name);
     is_str(b->lead->check.right.name, name, "as is known from then on");
     ok(!b->lead->check.is_running, "so nobody reads it once more");
-    is_short = false;
+    room_for = 9;
 }
 
 static void spoil(struct bed *b, uint64_t step)
@@ -280,12 +281,33 @@ static void spoil(struct bed *b, uint64_t step)
     ok(fd >= 0 && pwrite(fd, "x", 1, 0) == 1 && close(fd) == 0, "what is written is spoilt");
 }
 
+/* As long as there is room for the next one nobody waits until it was read again. */
+static void test_room_for_one(struct bed *b)
+{
+    int told = n_told, tidied = n_tidied;
+
+    room_for = 1;
+    b->lead->check.is_running = true; /* nobody else reads it */
+    save(b, 5);
+    ok(comes_to(b, &n_tidied, tidied + 1), "older ones go as far as they may");
+    turn(b);
+    ok(n_told == told + 1 && n_tidied == tidied + 1,
+       "with room for one more it is told before it was read again");
+    ok(strcmp(b->lead->check.right.name, "") != 0 && is_there(b, 4) && is_there(b, 5),
+       "and the one that is right stays");
+    b->lead->check.is_running = false;
+    room_for = 9;
+    turn(b);
+    commit_bed_remove(&b->saves, 5);
+    b->saves.nth++;
+}
+
 /* One that is not what was saved takes the place of none, however little room there is. */
 static void test_short_and_spoilt(struct bed *b)
 {
     int told = n_told;
 
-    is_short = true;
+    room_for = 0;
     commit_bed_write(&b->saves, 5, N);
     spoil(b, 5);
     for (uint32_t r = 0; r < N; r++) {
@@ -296,7 +318,7 @@ static void test_short_and_spoilt(struct bed *b)
     }
     turn(b);
     ok(n_told == told + 1 && is_there(b, 5) && is_there(b, 4), "the one before stays");
-    is_short = false;
+    room_for = 9;
     commit_bed_remove(&b->saves, 5);
     b->saves.nth++; /* another save of that step */
 }
@@ -489,6 +511,7 @@ int main(void)
     begin(b);
     test_told_first(b);
     test_short(b);
+    test_room_for_one(b);
     test_short_and_spoilt(b);
     test_pinned(b);
     test_waited_for(b);

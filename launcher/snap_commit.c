@@ -194,7 +194,7 @@ void snap_tidy(const struct snap_commit *c, struct io *io)
     tidy_all(c, io);
 }
 
-bool snap_is_short(const struct snap_commit *c, struct io *io)
+bool snap_is_short(const struct snap_commit *c, struct io *io, unsigned n)
 {
     _close_ int root = open(c->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     _step_ struct step found = {0};
@@ -207,7 +207,7 @@ bool snap_is_short(const struct snap_commit *c, struct io *io)
         return true;
     }
     left = (uint64_t)(geteuid() == 0 ? fs.f_bfree : fs.f_bavail) * fs.f_frsize;
-    return fs.f_blocks > 0 && left / 2 < found.commit.total_bytes;
+    return fs.f_blocks > 0 && left / n < found.commit.total_bytes;
 }
 
 /* One that another run is in the way of is none, as those on a full disk. */

@@ -51,8 +51,8 @@ struct snap_commit {
  * office is over, and what it becomes is another one's. Blocks: for a thread. */
 int snap_commit(const struct snap_commit *c, struct io *io,
                 const struct error *why, struct error *e);
-/* Once it is one: whether its filesystem has less left than two more of its size. */
-bool snap_is_short(const struct snap_commit *c, struct io *io);
+/* Once it is one: whether its filesystem has less left than `n` more of its size. */
+bool snap_is_short(const struct snap_commit *c, struct io *io, unsigned n);
 /* Once it is one: removes what `rule` does not want, with what was begun and never
  * finished before that. Nobody has to wait for it: large files take long to go. Blocks,
  * too. */

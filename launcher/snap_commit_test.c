@@ -248,17 +248,18 @@ static void test_short(struct commit_bed *b)
     _step_ struct step s = {0};
     struct error e = {0};
 
-    ok(snap_is_short(&c, io_system()), "who does not find it says so, to be safe");
+    ok(snap_is_short(&c, io_system(), 2), "who does not find it says so, to be safe");
     commit_bed_save(b, 22);
     commit_bed_name(b, 22, name);
     commit_bed_must(step_open(io_system(), b->root, name, &s, &e), &e);
-    ok(!snap_is_short(&c, io_system()), "a filesystem without an end");
+    ok(!snap_is_short(&c, io_system(), 2), "a filesystem without an end");
     bytes_left = 2 * (int64_t)s.commit.total_bytes;
-    ok(!snap_is_short(&c, io_system()), "with room for two more");
+    ok(!snap_is_short(&c, io_system(), 2), "with room for two more");
     bytes_left -= 2;
-    ok(snap_is_short(&c, io_system()), "with less");
+    ok(snap_is_short(&c, io_system(), 2) && !snap_is_short(&c, io_system(), 1),
+       "with less, but for one");
     bytes_left = -2;
-    ok(snap_is_short(&c, io_system()), "one that does not say it");
+    ok(snap_is_short(&c, io_system(), 2), "one that does not say it");
     bytes_left = -1;
     commit_bed_remove(b, 22);
 }
