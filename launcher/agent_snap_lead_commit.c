@@ -228,6 +228,7 @@ static bool read_again(struct lead_save *s)
     s->is_right = snap_reread(s->root, name, &s->lead->check.gate, true, NULL) == 0;
     if (s->is_right) {
         str_copy(s->verified, sizeof(s->verified), name);
+        s->checking[0] = '\0'; /* whoever reads that one finds that it goes */
     }
     return s->is_right;
 }
