@@ -139,6 +139,48 @@ static void test_differ(void)
     }
 }
 
+/* Of a step that saves, how it goes with nothing, with something of one rank alone, and with
+ * nothing again. */
+static void save_nothing(void *arg, const struct muster_ckpt_group *group)
+{
+    struct muster_ckpt_options o = {.size = sizeof(o), .keep = 1};
+    struct muster_ckpt *ck = api_bed_open(root, "nothing", group, &o);
+    int32_t v = 7;
+    struct muster_ckpt_tensor t = {.name = "v", .dtype = MUSTER_I32, .data = &v};
+    int *rcs = (int *)arg + 6 * group->rank;
+    int64_t step = -1;
+
+    rcs[0] = muster_ckpt_save(ck, 1, 0, NULL);
+    snprintf(texts[group->rank], sizeof(texts[0]), "%s", muster_ckpt_error_text(ck));
+    if (group->rank == 1) {
+        muster_ckpt_tensor(ck, &t);
+    }
+    rcs[1] = muster_ckpt_save(ck, 2, 0, NULL);
+    muster_ckpt_clear(ck);
+    rcs[2] = muster_ckpt_save(ck, 3, MUSTER_CKPT_LAZY, NULL);
+    rcs[3] = muster_ckpt_fence(ck);
+    rcs[4] = muster_ckpt_latest(ck, MUSTER_CKPT_LATEST, &step);
+    rcs[5] = (int)step;
+    muster_ckpt_close(ck);
+}
+
+/* An empty one would be the newest, and the ones before would go for it. */
+static void test_nothing(void)
+{
+    static const char *const what[6] = {"nothing", "something of one rank", "lazily nothing",
+                                        "with no fence to come", "the newest", "is that one"};
+    static const int should[6] = {-EINVAL, 0, -EINVAL, 0, 0, 2};
+    int rcs[2][6];
+
+    team_run(2, false, save_nothing, rcs);
+    for (int r = 0; r < 2; r++) {
+        for (int i = 0; i < 6; i++) {
+            is_int(rcs[r][i], should[i], "rank %d: %s", r, what[i]);
+        }
+        is_str(texts[r], "save step 1: nothing is registered to be saved on any rank", "said");
+    }
+}
+
 /* One rank finds it damaged, and another one refuses it, each before it loads. */
 static void load_refused(void *arg, const struct muster_ckpt_group *group)
 {
@@ -259,6 +301,7 @@ int main(int argc, char **argv)
     (void)argv;
     api_bed_begin(root);
     test_differ();
+    test_nothing();
     test_refused();
     test_unlike();
     test_matrix(argc > 1 ? atoi(argv[1]) : tap_valgrind() ? 3 : 17);

@@ -225,6 +225,7 @@ struct opening {
     int32_t reasons;      /* of due() */
     uint32_t n_requests;  /* likewise */
     uint32_t is_checking; /* of save() */
+    uint32_t has_any;     /* likewise: something is registered here */
     uint64_t table, common; /* of save(): digests */
     char uuid[COMMIT_UUID_BYTES]; /* rank 0's */
     char text[300];

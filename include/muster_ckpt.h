@@ -227,7 +227,8 @@ int muster_ckpt_should_stop(struct muster_ckpt *ck, int *why);
  * no agent, or no memory of one, it is durable on return. Otherwise it is safe from
  * the death of this process on return, or with LAZY at the fence; the agent does the
  * rest. *ret_save, which may be NULL, numbers the save for the calls below.
- * -EINVAL: ranks differ in a tensor's shape, or nobody or two have a part of it;
+ * -EINVAL: nothing is registered on any rank; ranks differ in a tensor's shape, or nobody
+ * or two have a part of it;
  * -ENOSPC and others: no checkpoint was made, older ones are as they were, and the
  * program may go on; -EBUSY: with SKIP, earlier saves of some rank are still on their way
  * to the disk, so that none saves, and muster_ckpt_due() says so again; a run that is
