@@ -160,13 +160,13 @@ def shape_of(name: str, value: Any) -> Tuple[int, ...]:
     return shape
 
 
-def _is_shared(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether two elements have one place, as those of expand(), unfold() and as_strided()
-    may. Of many with such strides as are hard to tell it is assumed."""
+def _is_shared(shape: Sequence[int], strides: Sequence[int], size: int = 1) -> bool:
+    """Whether two elements, of that size, reach into each other, as those of expand(), unfold()
+    and as_strided() may. Of many with such strides as are hard to tell it is assumed."""
     dims = sorted((abs(s), n) for n, s in zip(shape, strides) if n > 1)
-    reach, is_clear = 0, True
+    reach, is_clear = size, True
     for stride, n in dims:
-        is_clear = is_clear and stride > reach
+        is_clear = is_clear and stride >= reach
         reach += stride * (n - 1)
     count = 1
     for n in shape:
@@ -176,7 +176,8 @@ def _is_shared(shape: Sequence[int], strides: Sequence[int]) -> bool:
     places = {0}
     for stride, n in dims if count <= MANY else []:
         places = {at + stride * i for at in places for i in range(n)}
-    return len(places) < count
+    in_order = sorted(places) if size > 1 else []
+    return len(places) < count or any(b - a < size for a, b in zip(in_order, in_order[1:]))
 
 
 def _nowhere(_address: int) -> bool:

@@ -248,6 +248,11 @@ with ckpt.Checkpoints(root + ".steps") as c:
     ok(c.load(5).state["nothing"].shape == (0, 3), "a range of a tensor without elements is all of it")
     shutil.rmtree(root + ".steps")
 
+def odd(shape, strides, n):
+    """Elements that lie at any bytes of so many."""
+    return np.lib.stride_tricks.as_strided(np.frombuffer(bytearray(n), np.float32, n // 4), shape, strides)
+
+
 with ckpt.Checkpoints(root + ".steps") as c:
     steps = (10**12, 10**17, 10**18, 2**63 - 2)
     for step in steps:
@@ -258,12 +263,16 @@ with ckpt.Checkpoints(root + ".steps") as c:
         ("windows", torch.zeros(5).unfold(0, 3, 1)),
         ("twice the same", torch.zeros(10).as_strided((3, 3), (1, 1))),
         ("windows of an array", np.lib.stride_tricks.sliding_window_view(np.zeros(5, np.float32), 3, writeable=True)),
+        ("halves of the next", odd((3, 3), (6, 2), 40)),
+        ("the last bytes of a row and the first of the next", odd((3, 3), (10, 4), 40)),
     ):
         ok(raises(TypeError, lambda: c.load(into={"square": memory}), "share their memory"), f"into {what}")
     for what, memory in (
         ("woven", torch.zeros(11).as_strided((3, 3), (3, 2))),
         ("backwards", np.zeros((3, 3), np.float32)[::-1, ::-1]),
         ("turned", torch.zeros(3, 3).T),
+        ("between odd bytes", odd((3, 3), (15, 5), 50)),
+        ("woven at odd bytes", odd((3, 3), (5, 15), 50)[:, ::-1]),
     ):
         c.load(into={"square": memory})
         ok(np.array_equal(memory, np.arange(9.0).reshape(3, 3)), f"into one that is {what}")
