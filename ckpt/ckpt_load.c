@@ -23,7 +23,7 @@ int ckpt_latest_all(struct muster_ckpt *ck, int64_t below, int64_t *ret_step)
 
     ckpt_lazy_end(ck, NULL);
     load_close(&ck->load); /* there may be a newer one */
-    rc = ckpt_meet(ck, &mine, 0, &all, &ck->error);
+    rc = ckpt_meet(ck, &mine, ckpt_find_root(ck, &ck->error), &all, &ck->error);
     ck->choice = CKPT_NOT_AVOIDED;
     rc = rc < 0 ? rc : ckpt_choose(ck, &w, &w.bound, &passed, &s, &ck->error);
     ck->choice = CKPT_ALL;
@@ -159,6 +159,7 @@ int ckpt_load_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
     int rc = check_flags(flags, e);
 
     ckpt_lazy_end(ck, NULL);
+    rc = rc < 0 ? rc : ckpt_find_root(ck, e);
     if (!is_any && ck->has_read && ck->load.index &&
         ck->load.step.commit.step == (uint64_t)step) {
         w.bound = standing_of(&ck->load.step);

@@ -115,7 +115,8 @@ static int reserve(struct muster_ckpt *ck, struct saving *s, struct error *e)
         if (s->way == &ck->agent) {
             ckpt_lazy_await_others(ck);
         }
-        rc = ways[i] == &ck->direct ? check_space(ck, e) : 0;
+        rc = ways[i] == &ck->direct ? ckpt_find_root(ck, e) : 0;
+        rc = rc == 0 && ways[i] == &ck->direct ? check_space(ck, e) : rc;
         rc = rc < 0 ? rc : s->way->ops->reserve(s->way->self, &s->job, e);
         rc = group_agree(&ck->group, rc, e);
         if (rc < 0) {

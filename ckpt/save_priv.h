@@ -236,6 +236,10 @@ struct opening {
 int ckpt_meet(struct muster_ckpt *ck, struct opening *mine, int rc,
               struct opening **ret_all, struct error *e);
 
+/* What is at the path of the directory by now is its directory from here on; what was open
+ * of another one is closed. -ESTALE: there is none. No lazy save is under way. */
+int ckpt_find_root(struct muster_ckpt *ck, struct error *e);
+
 /* A random uuid. */
 int ckpt_make_uuid(char to[COMMIT_UUID_BYTES], struct error *e);
 

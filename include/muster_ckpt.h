@@ -186,7 +186,12 @@ enum muster_ckpt_level {
  * may be NULL, is borrowed, and is used by nobody else during a call. `options`
  * may be NULL. The caller owns *ret; on failure it is not written, unless there was
  * memory for it: then it is good for muster_ckpt_error_text() and
- * muster_ckpt_close() alone. */
+ * muster_ckpt_close() alone.
+ *
+ * Its path, without the links in it, is what counts later: where another directory is in its
+ * place by then, saves go there, and so do muster_ckpt_latest() and muster_ckpt_load(), and
+ * with these what one rank reads. Where there is none these fail with -ESTALE, as do saves
+ * that ranks write themselves. */
 int muster_ckpt_open(struct muster *m, const struct muster_ckpt_group *group,
                      const char *uri, const struct muster_ckpt_options *options,
                      struct muster_ckpt **ret);
