@@ -284,6 +284,36 @@ static void test_nothing_saved(void)
     muster_ckpt_close(lost);
 }
 
+static void test_texts(void)
+{
+    struct muster_ckpt *ck = api_bed_open(root, "texts", NULL, NULL);
+    char text[8] = "", should[API_BED_ROOT_BYTES + 64];
+    int64_t step = -1;
+    size_t n = 9;
+
+    is_int(muster_ckpt_latest(ck, MUSTER_CKPT_LATEST, &step), -ENOENT, "there is none");
+    snprintf(should, sizeof(should), "no checkpoint in %s/texts", root);
+    is_str(muster_ckpt_error_text(ck), should, "said");
+    muster_ckpt_blob(ck, "empty", NULL, 0, MUSTER_PER_RANK);
+    muster_ckpt_blob(ck, "own", should, 3, MUSTER_PER_RANK);
+    muster_ckpt_blob(ck, "same", NULL, 0, MUSTER_REPLICATED);
+    is_int(muster_ckpt_save(ck, 5, 0, NULL), 0, "one of step 5");
+    is_int(muster_ckpt_latest(ck, 5, &step), -ENOENT, "there is none below");
+    snprintf(should, sizeof(should), "no checkpoint below step 5 in %s/texts", root);
+    is_str(muster_ckpt_error_text(ck), should, "said so");
+    is_int(muster_ckpt_latest(ck, 6, &step), 0, "but below 6");
+    is_str(muster_ckpt_error_text(ck), "", "nothing to say");
+    is_int(muster_ckpt_read_blob(ck, 5, "empty", text, sizeof(text), &n), 0, "a blob of the "
+           "rank, of no bytes");
+    is_int((int)n, 0, "is there");
+    is_str(muster_ckpt_error_text(ck), "", "nor of that");
+    is_int(muster_ckpt_read_blob(ck, 5, "own", text, sizeof(text), &n), 0, "one of some");
+    is_str(muster_ckpt_error_text(ck), "", "nor of that");
+    is_int(muster_ckpt_read_blob(ck, 5, "same", text, sizeof(text), &n), 0, "one of all");
+    is_str(muster_ckpt_error_text(ck), "", "nor of that");
+    muster_ckpt_close(ck);
+}
+
 static void test_mismatch(void)
 {
     struct muster_ckpt *ck = api_bed_open(root, "mismatch", NULL, NULL);
@@ -634,6 +664,7 @@ int main(void)
     test_avoided_all();
     test_refused();
     test_nothing_saved();
+    test_texts();
     test_mismatch();
     test_case();
     test_signals();

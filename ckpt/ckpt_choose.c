@@ -68,13 +68,25 @@ static bool may_be(const struct muster_ckpt *ck, const struct search *w,
            !is_out(ck, entry->name);
 }
 
+/* " of step 7", or whatever it is that was asked for. */
+static const char *say_which(const struct search *w, char *to, size_t size)
+{
+    to[0] = '\0';
+    if (w->only >= 0) {
+        snprintf(to, size, " of step %" PRId64, w->only);
+    } else if (w->below != MUSTER_CKPT_LATEST) {
+        snprintf(to, size, " below step %" PRId64, w->below);
+    }
+    return to;
+}
+
 static int no_such(const struct muster_ckpt *ck, const struct search *w,
                    struct error *e)
 {
-    return w->only < 0
-               ? error_text(e, ENOENT, "no checkpoint in %s", ck->root_path)
-               : error_text(e, ENOENT, "no checkpoint of step %" PRId64 " in %s",
-                            w->only, ck->root_path);
+    char which[64];
+
+    return error_text(e, ENOENT, "no checkpoint%s in %s", say_which(w, which, sizeof(which)),
+                      ck->root_path);
 }
 
 /* What one rank has seen, from the newest on. */
@@ -244,11 +256,13 @@ int ckpt_choose(struct muster_ckpt *ck, const struct search *w, const struct sta
 
 int ckpt_none_whole(const struct search *w, const struct passed *passed, struct error *e)
 {
-    return w->only < 0
-               ? error_text(e, ERR_FORMAT, "no checkpoint is whole; %d passed over; "
-                            "%s", passed->n, passed->why.text)
-               : error_text(e, ERR_FORMAT, "no checkpoint of step %" PRId64 " is "
-                            "whole; %s", w->only, passed->why.text);
+    char which[64], n[32] = "";
+
+    if (w->only < 0) {
+        snprintf(n, sizeof(n), " %d passed over;", passed->n);
+    }
+    return error_text(e, ERR_FORMAT, "no checkpoint%s is whole;%s %s",
+                      say_which(w, which, sizeof(which)), n, passed->why.text);
 }
 
 int ckpt_chosen(struct muster_ckpt *ck, int rc, const struct search *w,

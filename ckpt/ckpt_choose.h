@@ -29,6 +29,8 @@ struct search {
     struct standing bound; /* it is below that, */
     bool or_equal;         /* or that itself */
     int64_t only;          /* of this step; -1: of any */
+    int64_t below;         /* what was asked for is below it; MUSTER_CKPT_LATEST: anything.
+                              Only to be told, and where `only` is -1 */
     bool is_for_step;      /* to know its step: who then loads that has those of it that are
                               damaged to tell of */
     struct passed before;  /* on the way to the bound, by this rank */

@@ -9,12 +9,14 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "ckpt/io.h"
+#include "ckpt/save_priv.h"
 #include "ckpt/step.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -322,6 +324,94 @@ static void test_counted_avoided(void)
     unsetenv("MUSTER_AVOID_PATHS");
 }
 
+/* A filesystem on which somebody removes the checkpoint of step 2 before the nth file of all
+ * is opened. */
+struct removing {
+    struct io io;
+    struct io_ops ops;
+    int root, left; /* files until then */
+};
+
+static int open_counted(struct io *io, int dir, const char *name)
+{
+    struct removing *r = (struct removing *)io;
+
+    if (r->left-- == 0 && step_remove(io_system(), r->root, name_of_two, NULL) < 0) {
+        bail_out("remove %s", name_of_two);
+    }
+    return io_system()->ops->open_file(io_system(), dir, name);
+}
+
+static struct muster_ckpt *open_with(struct removing *r, const char *dir, int32_t *v)
+{
+    struct muster_ckpt *ck = NULL;
+    struct muster_ckpt_tensor t = {.name = "v", .dtype = MUSTER_I32, .data = v};
+
+    if (ckpt_create(NULL, NULL, &r->io, r->root, dir, NULL, &ck) < 0 ||
+        muster_ckpt_tensor(ck, &t) < 0) {
+        bail_out("open %s", dir);
+    }
+    return ck;
+}
+
+/* 0: it was removed too late for that load; -1: something is wrong; 1: the older one is
+ * loaded; 2: and one was passed over. */
+static int load_while_removed(int n)
+{
+    struct removing r = {.ops = *io_system()->ops, .left = n};
+    char dir[4200];
+    struct muster_ckpt *ck;
+    int64_t step = -1;
+    int32_t v = 1;
+    int rc;
+
+    r.ops.open_file = open_counted;
+    r.io.ops = &r.ops;
+    snprintf(dir, sizeof(dir), "%s/vanishing", root);
+    r.root = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ck = open_with(&r, dir, &v);
+    r.left = INT_MAX;
+    v = 2;
+    if (muster_ckpt_save(ck, 2, 0, NULL) < 0) {
+        bail_out("save: %s", muster_ckpt_error_text(ck));
+    }
+    io_system()->ops->list(io_system(), r.root, find_step_two, NULL);
+    r.left = n;
+    rc = muster_ckpt_load(ck, MUSTER_CKPT_LATEST, 0, &step);
+    if (step != v || (rc != 0 && (rc != 1 || step != 1)) ||
+        (rc == 1) != (strstr(muster_ckpt_error_text(ck), "is being removed") != NULL)) {
+        diag("file %d: %d, step %d with %d: %s", n, rc, (int)step, v,
+             muster_ckpt_error_text(ck));
+        rc = -1;
+    } else {
+        rc = step == 1 ? rc + 1 : 0;
+    }
+    step_remove(io_system(), r.root, name_of_two, NULL);
+    muster_ckpt_close(ck);
+    close(r.root);
+    return rc;
+}
+
+/* The older one is loaded then, and nobody calls what was removed damaged. */
+static void test_removed_meanwhile(void)
+{
+    struct muster_ckpt *ck = api_bed_open(root, "vanishing", NULL, NULL);
+    int32_t v = 1;
+    struct muster_ckpt_tensor t = {.name = "v", .dtype = MUSTER_I32, .data = &v};
+    int n_of[3] = {0}, n = 0, got;
+
+    muster_ckpt_tensor(ck, &t);
+    is_int(muster_ckpt_save(ck, 1, 0, NULL), 0, "the older one");
+    muster_ckpt_close(ck);
+    do {
+        got = load_while_removed(n++);
+        n_of[got > 0 ? got : 0]++;
+    } while (got > 0 && n < 100);
+    is_int(got, 0, "a load is right, before whichever file the checkpoint is removed");
+    ok(n_of[1] >= 3, "that is looked at: it is none (%d)", n_of[1]);
+    ok(n_of[2] >= 1, "or that is loaded: it is passed over (%d)", n_of[2]);
+}
+
 int main(void)
 {
     api_bed_begin(root);
@@ -331,5 +421,6 @@ int main(void)
     test_counted_avoided();
     test_damage(tap_valgrind() ? 2 : 25);
     test_from_disk();
+    test_removed_meanwhile();
     return api_bed_end(root);
 }

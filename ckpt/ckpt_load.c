@@ -17,13 +17,13 @@ int ckpt_latest_all(struct muster_ckpt *ck, int64_t below, int64_t *ret_step)
     _free_ struct opening *all = NULL;
     _step_ struct step s = {0};
     struct search w = {.bound = standing_below((uint64_t)below), .only = -1,
-                       .is_for_step = true};
+                       .below = below, .is_for_step = true};
     struct passed passed = {0};
     int rc;
 
     ckpt_lazy_end(ck, NULL);
     load_close(&ck->load); /* there may be a newer one */
-    rc = ckpt_meet(ck, &mine, 0, &all, &ck->error);
+    rc = ckpt_meet(ck, &mine, ckpt_find_root(ck, &ck->error), &all, &ck->error);
     ck->choice = CKPT_NOT_AVOIDED;
     rc = rc < 0 ? rc : ckpt_choose(ck, &w, &w.bound, &passed, &s, &ck->error);
     ck->choice = CKPT_ALL;
@@ -152,12 +152,14 @@ int ckpt_load_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
     struct opening mine = {.call = CALL_LOAD, .step = step};
     _free_ struct opening *all = NULL;
     struct standing first = standing_below(is_any ? INT64_MAX : (uint64_t)step + 1);
-    struct search w = {.bound = first, .only = is_any ? -1 : step};
+    struct search w = {.bound = first, .only = is_any ? -1 : step,
+                       .below = MUSTER_CKPT_LATEST};
     struct passed passed = {0};
     struct error *e = &ck->error;
     int rc = check_flags(flags, e);
 
     ckpt_lazy_end(ck, NULL);
+    rc = rc < 0 ? rc : ckpt_find_root(ck, e);
     if (!is_any && ck->has_read && ck->load.index &&
         ck->load.step.commit.step == (uint64_t)step) {
         w.bound = standing_of(&ck->load.step);
@@ -174,7 +176,7 @@ int ckpt_load_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
         if (rc < 0) {
             break;
         }
-        w = (struct search){.bound = standing_of(&s), .only = w.only};
+        w = (struct search){.bound = standing_of(&s), .only = w.only, .below = w.below};
         rc = group_agree(&ck->group, fill(ck, &s, e), e);
         if (!load_is_damage(rc) || rc == -ECONNABORTED) {
             break;
@@ -301,8 +303,8 @@ static int read_blob(struct muster_ckpt *ck, const char *name, void *to, size_t 
             memcpy(to, text, size < len ? size : len);
         }
     } else {
-        rc = find_blob(&ck->load, name, false, 0, &full, &len, e);
-        if (rc < 0) {
+        rc = find_blob(&ck->load, name, false, 0, &full, &len, NULL);
+        if (rc < 0) { /* it may be of the other kind */
             rc = find_blob(&ck->load, name, true, ck->group.rank, &own, &len, e);
         }
         rc = rc < 0 ? rc : read_bytes(ck, own.len ? own.data : full.data, len,

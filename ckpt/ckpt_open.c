@@ -235,6 +235,45 @@ static int open_root(struct muster_ckpt *ck, struct error *e)
     return ck->root < 0 ? error_set(e, errno, "open %s", full) : 0;
 }
 
+/* The code is not that of a checkpoint that there is not. */
+static int say_it_is_gone(const struct muster_ckpt *ck, struct error *e)
+{
+    return error_text(e, ESTALE, "%s is no directory any more, as it was when checkpoints "
+                      "were opened there", ck->root_path);
+}
+
+/* The descriptor keeps its number. */
+static int replace_root(struct muster_ckpt *ck, struct error *e)
+{
+    _close_ int fd = open(ck->root_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) {
+        return say_it_is_gone(ck, e);
+    }
+    if (fd < 0 || dup3(fd, ck->root, O_CLOEXEC) < 0) {
+        return error_set(e, errno, "open %s again, which is another directory than it was",
+                         ck->root_path);
+    }
+    load_close(&ck->load);
+    ck->has_read = false;
+    return 0;
+}
+
+/* Agents go by the path. What cannot be looked at is taken for what it was. */
+int ckpt_find_root(struct muster_ckpt *ck, struct error *e)
+{
+    struct stat was, is;
+
+    if (ck->root_is_borrowed) {
+        return 0;
+    }
+    if (stat(ck->root_path, &is) < 0) {
+        return errno == ENOENT || errno == ENOTDIR ? say_it_is_gone(ck, e) : 0;
+    }
+    return fstat(ck->root, &was) < 0 || (was.st_dev == is.st_dev && was.st_ino == is.st_ino)
+               ? 0 : replace_root(ck, e);
+}
+
 /* Of "dir:/path" and "/path"; NULL: nothing says it. */
 static int path_of(const char *uri, const char **ret, struct error *e)
 {

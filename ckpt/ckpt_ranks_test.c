@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static char root[API_BED_ROOT_BYTES];
 
@@ -139,6 +140,133 @@ static void test_differ(void)
     }
 }
 
+/* Of a step that saves, how it goes with nothing, with something of one rank alone, and with
+ * nothing again. */
+static void save_nothing(void *arg, const struct muster_ckpt_group *group)
+{
+    struct muster_ckpt_options o = {.size = sizeof(o), .keep = 1};
+    struct muster_ckpt *ck = api_bed_open(root, "nothing", group, &o);
+    int32_t v = 7;
+    struct muster_ckpt_tensor t = {.name = "v", .dtype = MUSTER_I32, .data = &v};
+    int *rcs = (int *)arg + 6 * group->rank;
+    int64_t step = -1;
+
+    rcs[0] = muster_ckpt_save(ck, 1, 0, NULL);
+    snprintf(texts[group->rank], sizeof(texts[0]), "%s", muster_ckpt_error_text(ck));
+    if (group->rank == 1) {
+        muster_ckpt_tensor(ck, &t);
+    }
+    rcs[1] = muster_ckpt_save(ck, 2, 0, NULL);
+    muster_ckpt_clear(ck);
+    rcs[2] = muster_ckpt_save(ck, 3, MUSTER_CKPT_LAZY, NULL);
+    rcs[3] = muster_ckpt_fence(ck);
+    rcs[4] = muster_ckpt_latest(ck, MUSTER_CKPT_LATEST, &step);
+    rcs[5] = (int)step;
+    muster_ckpt_close(ck);
+}
+
+/* An empty one would be the newest, and the ones before would go for it. */
+static void test_nothing(void)
+{
+    static const char *const what[6] = {"nothing", "something of one rank", "lazily nothing",
+                                        "with no fence to come", "the newest", "is that one"};
+    static const int should[6] = {-EINVAL, 0, -EINVAL, 0, 0, 2};
+    int rcs[2][6];
+
+    team_run(2, false, save_nothing, rcs);
+    for (int r = 0; r < 2; r++) {
+        for (int i = 0; i < 6; i++) {
+            is_int(rcs[r][i], should[i], "rank %d: %s", r, what[i]);
+        }
+        is_str(texts[r], "save step 1: nothing is registered to be saved on any rank", "said");
+    }
+}
+
+/* What is in the place of the directory, by what rank 0 does; all wait for that. */
+static void put_there(const struct muster_ckpt_group *group, const char *from, const char *to)
+{
+    char a[5000], b[5000];
+    int done[2];
+
+    snprintf(a, sizeof(a), "%s/%s", root, from ? from : to);
+    snprintf(b, sizeof(b), "%s/%s", root, to);
+    if (group->rank == 0 && (from ? rename(a, b) : mkdir(b, 0700)) < 0) {
+        bail_out("%s: %s", b, strerror(errno));
+    }
+    group->allgather(group->arg, &group->rank, done, sizeof(done[0]));
+}
+
+static int latest(struct muster_ckpt *ck)
+{
+    int64_t step = -1;
+    int rc = muster_ckpt_latest(ck, MUSTER_CKPT_LATEST, &step);
+
+    return rc < 0 ? rc : (int)step;
+}
+
+static int load(struct muster_ckpt *ck)
+{
+    int64_t step = -1;
+    int rc = muster_ckpt_load(ck, MUSTER_CKPT_LATEST, 0, &step);
+
+    return rc < 0 ? rc : (int)step;
+}
+
+static void move_root(void *arg, const struct muster_ckpt_group *group)
+{
+    struct muster_ckpt *ck = api_bed_open(root, "moved", group, NULL);
+    int32_t v = 7;
+    struct muster_ckpt_tensor t = {.name = "v", .dtype = MUSTER_I32, .data = &v};
+    int *got = (int *)arg + 14 * group->rank;
+
+    muster_ckpt_tensor(ck, &t);
+    got[0] = muster_ckpt_save(ck, 1, 0, NULL);
+    got[1] = load(ck);
+    put_there(group, "moved", "moved.away");
+    got[2] = latest(ck);
+    got[3] = load(ck);
+    snprintf(texts[group->rank], sizeof(texts[0]), "%s", muster_ckpt_error_text(ck));
+    got[4] = muster_ckpt_save(ck, 2, 0, NULL);
+    got[5] = muster_ckpt_read(ck, 1, &t); /* the one that was loaded is open */
+    put_there(group, NULL, "moved");
+    got[6] = latest(ck);
+    got[7] = load(ck);
+    got[8] = muster_ckpt_read(ck, 1, &t);
+    got[9] = muster_ckpt_save(ck, 3, MUSTER_CKPT_LAZY, NULL);
+    got[10] = load(ck);
+    put_there(group, "moved", "moved.too");
+    put_there(group, "moved.away", "moved");
+    got[11] = muster_ckpt_save(ck, 2, 0, NULL);
+    got[12] = latest(ck);
+    got[13] = load(ck);
+    muster_ckpt_close(ck);
+}
+
+/* Agents go by its path, and so does who loads, and who writes without one. */
+static void test_moved(void)
+{
+    static const struct {
+        const char *what;
+        int rc;
+    } should[14] = {
+        {"a save", 0}, {"is loaded", 1},
+        {"its directory is moved: what is the newest", -ESTALE}, {"a load", -ESTALE},
+        {"a save", -ESTALE}, {"of what is open more is read", 0},
+        {"there is another one: it has none", -ENOENT}, {"none to load", -ENOENT},
+        {"nor to read", -ENOENT}, {"it is saved there, lazily", 0}, {"and loaded", 3},
+        {"the first is back: a save", 0}, {"is the newest there", 2}, {"and loaded", 2},
+    };
+    int got[2][14];
+
+    team_run(2, false, move_root, got);
+    for (int r = 0; r < 2; r++) {
+        for (size_t i = 0; i < ARRAY_SIZE(should); i++) {
+            is_int(got[r][i], should[i].rc, "rank %d: %s", r, should[i].what);
+        }
+        like(texts[r], "/moved is no directory any more", "said");
+    }
+}
+
 /* One rank finds it damaged, and another one refuses it, each before it loads. */
 static void load_refused(void *arg, const struct muster_ckpt_group *group)
 {
@@ -259,6 +387,8 @@ int main(int argc, char **argv)
     (void)argv;
     api_bed_begin(root);
     test_differ();
+    test_nothing();
+    test_moved();
     test_refused();
     test_unlike();
     test_matrix(argc > 1 ? atoi(argv[1]) : tap_valgrind() ? 3 : 17);

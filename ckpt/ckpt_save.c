@@ -37,10 +37,7 @@ static int prepare(struct muster_ckpt *ck, struct saving *s,
     mine->reasons = ck->has_shares && mine->table && mine->table == ck->table_digest;
     mine->is_checking = ck->is_checking;
     mine->common = registry_common(&ck->registry);
-    if (rc == 0 && s->table.n_pieces == 0 && ck->registry.n_blobs == 0 &&
-        ck->group.world == 1) {
-        rc = error_text(e, EINVAL, "nothing is registered to be saved");
-    }
+    mine->has_any = s->table.n_pieces > 0 || ck->registry.n_blobs > 0;
     if (rc == 0 && ck->group.rank == 0) {
         rc = ckpt_make_uuid(mine->uuid, e);
     }
@@ -55,6 +52,19 @@ static int prepare_or_refuse(struct muster_ckpt *ck, struct saving *s, unsigned 
                ? error_text(e, ECANCELED, "it cannot save what it should: its own error "
                             "says why")
                : prepare(ck, s, mine, e);
+}
+
+/* A rank may have nothing, where others have something. */
+static int check_any(const struct muster_ckpt *ck, const struct opening *all,
+                     struct error *e)
+{
+    for (uint32_t r = 0; r < ck->group.world; r++) {
+        if (all[r].has_any) {
+            return 0;
+        }
+    }
+    return error_text(e, EINVAL, "nothing is registered to be saved%s",
+                      ck->group.world > 1 ? " on any rank" : "");
 }
 
 static int check_common(struct muster_ckpt *ck, const struct opening *all,
@@ -105,7 +115,8 @@ static int reserve(struct muster_ckpt *ck, struct saving *s, struct error *e)
         if (s->way == &ck->agent) {
             ckpt_lazy_await_others(ck);
         }
-        rc = ways[i] == &ck->direct ? check_space(ck, e) : 0;
+        rc = ways[i] == &ck->direct ? ckpt_find_root(ck, e) : 0;
+        rc = rc == 0 && ways[i] == &ck->direct ? check_space(ck, e) : rc;
         rc = rc < 0 ? rc : s->way->ops->reserve(s->way->self, &s->job, e);
         rc = group_agree(&ck->group, rc, e);
         if (rc < 0) {
@@ -225,8 +236,12 @@ static bool all_check(const struct muster_ckpt *ck, const struct opening *all)
 static int begin(struct muster_ckpt *ck, struct saving *s,
                  const struct opening *all, struct error *e)
 {
-    int rc = check_common(ck, all, e);
+    int rc = check_any(ck, all, e);
 
+    if (rc < 0) { /* on all ranks */
+        return rc;
+    }
+    rc = check_common(ck, all, e);
     rc = rc < 0 ? rc : ckpt_share(ck, all, &s->table, e);
     if (rc == 0 && !saving_plan_again(ck, &all[0], s)) {
         rc = saving_plan(ck, &all[0], s, e);

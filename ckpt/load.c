@@ -93,12 +93,19 @@ static int check_blocks(const struct step *s, const struct index *x,
     return 0;
 }
 
+/* Damage is none where it is being removed. */
+static int look_again(const struct step *s, int rc, struct error *e)
+{
+    return load_is_damage(rc) ? step_or_gone(s, rc, e) : rc;
+}
+
 int load_open(struct step *s, struct load *ret, struct error *e)
 {
     _cleanup_(index) struct index *x = NULL;
     int rc = read_index(s, &x, e);
 
     rc = rc < 0 ? rc : check_blocks(s, x, e);
+    rc = look_again(s, rc, e);
     if (rc == 0) {
         ret->step = *s;
         ret->index = take_ptr(&x);
@@ -252,6 +259,7 @@ int load_boxes(const struct load *l, const struct load_source *source,
 
     rc = rc < 0 ? rc : make_all_scratch(wants, n, scratch, job.to, e);
     rc = rc < 0 ? rc : read_all(&job, wants, n, n_threads, e);
+    rc = look_again(&l->step, rc, e);
     for (size_t i = 0; scratch && i < n; i++) {
         if (rc == 0) {
             rc = spread(&wants[i], scratch[i], &last, e);

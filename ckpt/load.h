@@ -36,7 +36,7 @@ struct load {
 };
 
 /* Takes over an open checkpoint, on success, and reads its index. 0; -ERR_FORMAT:
- * it is damaged; others: it cannot be read; -ENOMEM. */
+ * it is damaged; -ENOENT: it is being removed; others: it cannot be read; -ENOMEM. */
 int load_open(struct step *s, struct load *ret, struct error *e);
 void load_close(struct load *l);
 #define _load_ __attribute__((cleanup(load_close)))
@@ -62,8 +62,8 @@ int load_find(const struct load *l, const struct load_want *w, size_t near, size
 /* Fills all of them, with up to `n_threads` threads, or more where they wait for a
  * disk. `source` may be NULL. After a failure some may be filled, with anything. 0;
  * -ENODATA: there is no such tensor; -EINVAL: it has another type or shape; damage
- * is -ERR_FORMAT or what reading failed of, and load_is_damage() tells it apart;
- * -ENOMEM. */
+ * is -ERR_FORMAT or what reading failed of, and load_is_damage() tells it apart, as it does
+ * -ENOENT, of what is being removed; -ENOMEM. */
 int load_boxes(const struct load *l, const struct load_source *source,
                const struct load_want *wants, size_t n, unsigned n_threads,
                struct error *e);

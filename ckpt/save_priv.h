@@ -225,6 +225,7 @@ struct opening {
     int32_t reasons;      /* of due() */
     uint32_t n_requests;  /* likewise */
     uint32_t is_checking; /* of save() */
+    uint32_t has_any;     /* likewise: something is registered here */
     uint64_t table, common; /* of save(): digests */
     char uuid[COMMIT_UUID_BYTES]; /* rank 0's */
     char text[300];
@@ -234,6 +235,10 @@ struct opening {
  * ranks with the first that has failed, or where they make different calls. */
 int ckpt_meet(struct muster_ckpt *ck, struct opening *mine, int rc,
               struct opening **ret_all, struct error *e);
+
+/* What is at the path of the directory by now is its directory from here on; what was open
+ * of another one is closed. -ESTALE: there is none. No lazy save is under way. */
+int ckpt_find_root(struct muster_ckpt *ck, struct error *e);
 
 /* A random uuid. */
 int ckpt_make_uuid(char to[COMMIT_UUID_BYTES], struct error *e);

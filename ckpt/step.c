@@ -215,6 +215,19 @@ static int check_name(const struct step *s, struct error *e)
                       name);
 }
 
+int step_or_gone(const struct step *s, int rc, struct error *e)
+{
+    int fd = s->io->ops->open_file(s->io, s->dir, STEP_COMMIT);
+
+    if (fd >= 0) {
+        s->io->ops->close(s->io, fd);
+    }
+    return fd == -ENOENT || fd == -ESTALE
+               ? error_text(e, ENOENT, "%s has no COMMIT any more: it is being removed",
+                            s->name)
+               : rc;
+}
+
 int step_open(struct io *io, int root, const char *name, struct step *ret,
               struct error *e)
 {
@@ -227,9 +240,12 @@ int step_open(struct io *io, int root, const char *name, struct step *ret,
         return error_set(e, -s.dir, "open %s", name);
     }
     rc = read_commit(&s, e);
-    rc = rc < 0 ? rc : check_name(&s, e);
-    rc = rc < 0 ? rc : read_manifest(&s, e);
-    rc = rc < 0 ? rc : check_lengths(&s, e);
+    if (rc == 0) {
+        rc = check_name(&s, e);
+        rc = rc < 0 ? rc : read_manifest(&s, e);
+        rc = rc < 0 ? rc : check_lengths(&s, e);
+        rc = rc < 0 ? step_or_gone(&s, rc, e) : 0;
+    }
     if (rc < 0) {
         step_close(&s);
         return rc;
@@ -292,7 +308,7 @@ int step_verify(struct step *s, struct error *e)
         int rc = verify_file(s, i, block, e);
 
         if (rc < 0) {
-            return rc;
+            return step_or_gone(s, rc, e);
         }
     }
     return 0;

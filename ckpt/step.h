@@ -138,8 +138,13 @@ int step_open(struct io *io, int root, const char *name, struct step *ret,
 void step_close(struct step *s);
 #define _step_ __attribute__((cleanup(step_close)))
 
+/* Something of it could not be read, or is not what it was, which `rc` and `e` say: that
+ * code, and the error as it is; but -ENOENT where COMMIT has gone since: as removing begins
+ * with that, it is being removed, and not damaged. */
+int step_or_gone(const struct step *s, int rc, struct error *e);
+
 /* Reads every byte. -ERR_FORMAT names the file that is damaged, and, as the index has
- * it, which bytes, tensor and rank. */
+ * it, which bytes, tensor and rank. -ENOENT: it is being removed. */
 int step_verify(struct step *s, struct error *e);
 
 /* Says in `e` what is damaged of a file, by its number and the digests that its blocks

@@ -103,6 +103,66 @@ static void test_place(void)
     }
 }
 
+/* A filesystem on which a checkpoint is removed right before that file of it is opened. */
+struct vanishing {
+    struct io io;
+    struct io_ops ops;
+    const char *step, *file; /* step NULL: it has gone */
+};
+
+static int open_late(struct io *io, int dir, const char *name)
+{
+    struct vanishing *v = (struct vanishing *)io;
+
+    if (v->step && strcmp(name, v->file) == 0) {
+        is_int(step_remove(io_system(), root, v->step, NULL), 0, "%s: removed before it is "
+               "opened", name);
+        v->step = NULL;
+    }
+    return io_system()->ops->open_file(io_system(), dir, name);
+}
+
+/* Whoever looks at one while it is removed finds this or that of it. */
+static void test_vanishing(void)
+{
+    static const struct {
+        const char *file;
+        bool is_opened; /* before that */
+    } cases[] = {
+        {"COMMIT", false},
+        {"manifest.json", false},
+        {"r00000.safetensors", false},
+        {"r00001.safetensors", false},
+        {"tensors.index", false},
+        {"r00000.safetensors", true},
+        {"r00001.safetensors", true},
+        {"tensors.index", true},
+    };
+    char name[STEP_NAME_BYTES];
+
+    bed_name(3, 1, name);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct vanishing v = {.ops = *io_system()->ops, .file = cases[i].file};
+        struct step s = {0};
+        struct error e = {0};
+        int rc;
+
+        v.ops.open_file = open_late;
+        v.io.ops = &v.ops;
+        is_int(bed_save(io_system(), root, 3, 1, &e), 0, "saved (%s)", e.text);
+        v.step = cases[i].is_opened ? NULL : name;
+        rc = step_open(&v.io, root, name, &s, &e);
+        if (cases[i].is_opened) {
+            is_int(rc, 0, "it is open");
+            v.step = name;
+            rc = step_verify(&s, &e);
+        }
+        is_int(rc, -ENOENT, "%s: it is no checkpoint, and not damaged", cases[i].file);
+        like(e.text, i == 0 ? "no COMMIT: it was never" : "is being removed", "which is said");
+        step_close(&s);
+    }
+}
+
 static int find(bool is_deep, struct step *ret)
 {
     return step_find_newest(io_system(), root, is_deep, NULL, NULL, ret, NULL);
@@ -447,6 +507,7 @@ int main(void)
     make_root();
     test_names();
     test_place();
+    test_vanishing();
     test_life();
     test_remove_full();
     test_cut();

@@ -354,9 +354,12 @@ PUBLIC int muster_barrier(struct muster *m)
 static int copy_metrics(struct muster *m, struct worker_report *to,
                         const struct muster_metric *metrics, size_t n)
 {
-    if (n > WORKER_METRICS_MAX || (n > 0 && !metrics)) {
+    if (n > WORKER_METRICS_MAX) {
         return error_text(&m->error, EINVAL, "report: %zu metrics, at most %d",
                           n, WORKER_METRICS_MAX);
+    }
+    if (n > 0 && !metrics) {
+        return error_text(&m->error, EINVAL, "report: %zu metrics, and NULL for them", n);
     }
     for (size_t i = 0; i < n; i++) {
         const char *name = metrics[i].name;

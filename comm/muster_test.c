@@ -83,8 +83,10 @@ static void test_arguments(struct muster *m)
     }
     is_int(muster_report(m, 1, many, 64), 0, "64 metrics");
     is_int(muster_report(m, 1, many, 65), -EINVAL, "65 metrics");
+    is_str(muster_error_text(m), "report: 65 metrics, at most 64", "are too many");
     is_int(muster_report(m, -1, NULL, 0), 0, "no metrics");
     is_int(muster_report(m, 1, NULL, 1), -EINVAL, "NULL metrics");
+    is_str(muster_error_text(m), "report: 1 metrics, and NULL for them", "which is said");
     is_int(muster_checkpoint_saved(m, "", 1), -EINVAL, "empty path");
     is_int(muster_checkpoint_saved(m, NULL, 1), -EINVAL, "NULL path");
     is_int(muster_should_stop(NULL), -EINVAL, "no handle to ask");

@@ -186,7 +186,12 @@ enum muster_ckpt_level {
  * may be NULL, is borrowed, and is used by nobody else during a call. `options`
  * may be NULL. The caller owns *ret; on failure it is not written, unless there was
  * memory for it: then it is good for muster_ckpt_error_text() and
- * muster_ckpt_close() alone. */
+ * muster_ckpt_close() alone.
+ *
+ * Its path, without the links in it, is what counts later: where another directory is in its
+ * place by then, saves go there, and so do muster_ckpt_latest() and muster_ckpt_load(), and
+ * with these what one rank reads. Where there is none these fail with -ESTALE, as do saves
+ * that ranks write themselves. */
 int muster_ckpt_open(struct muster *m, const struct muster_ckpt_group *group,
                      const char *uri, const struct muster_ckpt_options *options,
                      struct muster_ckpt **ret);
@@ -227,7 +232,8 @@ int muster_ckpt_should_stop(struct muster_ckpt *ck, int *why);
  * no agent, or no memory of one, it is durable on return. Otherwise it is safe from
  * the death of this process on return, or with LAZY at the fence; the agent does the
  * rest. *ret_save, which may be NULL, numbers the save for the calls below.
- * -EINVAL: ranks differ in a tensor's shape, or nobody or two have a part of it;
+ * -EINVAL: nothing is registered on any rank; ranks differ in a tensor's shape, or nobody
+ * or two have a part of it;
  * -ENOSPC and others: no checkpoint was made, older ones are as they were, and the
  * program may go on; -EBUSY: with SKIP, earlier saves of some rank are still on their way
  * to the disk, so that none saves, and muster_ckpt_due() says so again; a run that is

@@ -22,6 +22,8 @@ static struct reread_gate gate;
 static uint64_t now_ms;
 static atomic_int n_waits;
 static int n_forgotten, n_whole;
+static struct commit_bed *bed;
+static int n_until_removed = -1; /* reads until somebody removes it; below 0: nobody does */
 /* What comes of waiting; FOR_REAL: what another thread makes of it. */
 static enum { OPENS, WAKES_FIRST, ENDS, NEVER, FOR_REAL } then;
 static int last_rc; /* of a wait for real */
@@ -65,6 +67,9 @@ int __wrap_posix_fadvise(int fd, off_t at, off_t len, int advice)
     if (advice == POSIX_FADV_DONTNEED) {
         n_forgotten += len > 0;
         n_whole += at == 0 && len == 0;
+    }
+    if (len > 0 && n_until_removed-- == 0) {
+        commit_bed_remove(bed, STEP);
     }
     return 0;
 }
@@ -180,6 +185,25 @@ static void test_never(struct commit_bed *b)
     reread_gate_destroy(&gate);
 }
 
+/* As muster ckpt prune does, or a later save: it is not called damaged for that. */
+static void test_removed(struct commit_bed *b)
+{
+    struct error e;
+
+    then = NEVER;
+    for (int n = 0; n < 3; n++) {
+        if (!commit_bed_has(b, STEP, "")) {
+            commit_bed_save(b, STEP);
+        }
+        n_until_removed = n;
+        is_int(reread(b, false, &e), -ENOENT, "it is removed after read %d: %s", n, e.text);
+        like(e.text, "it is being removed", "which is said");
+        ok(!commit_bed_has(b, STEP, "COMMIT"), "it was");
+        reread_gate_destroy(&gate);
+    }
+    n_until_removed = -1;
+}
+
 int main(void)
 {
     struct commit_bed b = {0};
@@ -192,6 +216,8 @@ int main(void)
     test_over(&b);
     test_urgent(&b);
     test_never(&b);
+    bed = &b;
+    test_removed(&b);
     commit_bed_close(&b);
     return tap_done();
 }

@@ -162,7 +162,7 @@ test_one_fails() {
 test_who() {
     need_module numpy
     cat >who.py <<'END'
-import sys, warnings
+import os, subprocess, sys, warnings
 import numpy
 from muster import ckpt
 path = sys.argv[1]
@@ -174,11 +174,21 @@ with warnings.catch_warnings(record=True) as told:
     ckpt.Checkpoints(path, group=(0, 1, lambda data: [data])).close()
 for w in told:
     print("told:", w.category.__name__, w.filename.endswith("who.py"), w.message, flush=True)
+if os.environ.get("MUSTER_RANK") == "0":
+    subprocess.run([sys.executable, "-c", """
+import sys
+from muster import ckpt
+try:
+    ckpt.Checkpoints(sys.argv[1])
+except ckpt.CheckpointError as error:
+    print("a child:", error, flush=True)
+""", path], check=True)
 END
     rm -rf run
     run timeout 100 "$MUSTER" run $root --run-dir run --max-restarts 0 --nproc-per-node 2 -- "$MODULE_PYTHON" who.py "$TRASH/who.d"
     is "$status" 0 'workers that say what does not count' || show
     is "$(grep -c 'told: RuntimeWarning True keep, keep_every and keep_best .*checkpoint.keep (3 where' out)" 1 'are told of keep once, by one of them' || show
+    is "$(grep -c 'a child: .*in them already: .*group=(0, 1, lambda data: \[data\])' out)" 1 'a child of one is told how it opens checkpoints' || show
     is "$(grep -c 'told: RuntimeWarning True Checkpoints(group=...) in a run: .*due() tells of no request' out)" 2 'and of a group' || show
     run "$MODULE_PYTHON" who.py "$TRASH/alone.who"
     is "$status:$(cat out)" 0: 'outside of a run both count' || show

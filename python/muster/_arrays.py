@@ -160,13 +160,13 @@ def shape_of(name: str, value: Any) -> Tuple[int, ...]:
     return shape
 
 
-def _is_shared(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether two elements have one place, as those of expand(), unfold() and as_strided()
-    may. Of many with such strides as are hard to tell it is assumed."""
+def _is_shared(shape: Sequence[int], strides: Sequence[int], size: int = 1) -> bool:
+    """Whether two elements, of that size, reach into each other, as those of expand(), unfold()
+    and as_strided() may. Of many with such strides as are hard to tell it is assumed."""
     dims = sorted((abs(s), n) for n, s in zip(shape, strides) if n > 1)
-    reach, is_clear = 0, True
+    reach, is_clear = size, True
     for stride, n in dims:
-        is_clear = is_clear and stride > reach
+        is_clear = is_clear and stride >= reach
         reach += stride * (n - 1)
     count = 1
     for n in shape:
@@ -176,7 +176,8 @@ def _is_shared(shape: Sequence[int], strides: Sequence[int]) -> bool:
     places = {0}
     for stride, n in dims if count <= MANY else []:
         places = {at + stride * i for at in places for i in range(n)}
-    return len(places) < count
+    in_order = sorted(places) if size > 1 else []
+    return len(places) < count or any(b - a < size for a, b in zip(in_order, in_order[1:]))
 
 
 def _nowhere(_address: int) -> bool:
@@ -256,12 +257,26 @@ def _refusal(tensor: Any) -> str:
     return ""
 
 
+def _check_storage(name: str, tensor: Any) -> None:
+    """What was resized may have less than its tensors reach to: PyTorch itself would read on."""
+    if not tensor.numel() or tensor.device.type not in ("cpu", "cuda"):
+        return
+    last = tensor.numel() - 1
+    if not tensor.is_contiguous():
+        last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride()))
+    end = (tensor.storage_offset() + last + 1) * tensor.element_size()
+    there = getattr(tensor, "untyped_storage", tensor.storage)().nbytes()
+    if end > there:
+        raise ValueError(f"'{name}' reaches to byte {end} of its storage, which has {there} bytes: expected all of its memory there")
+
+
 def _of_torch(name: str, value: Any, is_written: bool, in_order: bool, is_device: Callable[[int], bool]) -> Memory:
     torch = sys.modules["torch"]
     problem = _refusal(value)
     if problem:
         raise TypeError(f"'{name}': {problem}")
     dtype, shape, device = dtype_of(name, value), shape_of(name, value), value.device.type
+    _check_storage(name, value)
     if is_written and not value.is_contiguous() and _is_shared(value.shape, value.stride()):
         raise TypeError(f"'{name}': {SHARED} (expand()), and cannot be loaded into")
     as_it_looks = not value.is_conj() and not value.is_neg()
@@ -295,7 +310,7 @@ def _of_numpy(name: str, value: Any, is_written: bool, in_order: bool) -> Memory
     if isinstance(array, numpy.ma.MaskedArray):
         raise TypeError(f"'{name}' is a masked array: expected its data and its mask")
     # One without elements shares nothing, whatever NumPy says of its strides: they are 0.
-    if is_written and _is_shared(array.shape, array.strides):
+    if is_written and _is_shared(array.shape, array.strides, array.itemsize):
         raise TypeError(f"'{name}': {SHARED} (broadcast_to()), and cannot be loaded into")
     dtype = dtype_of(name, array)
     place = place_of(value)

@@ -205,6 +205,31 @@ with ckpt.Checkpoints(root + ".freed") as c:
         text = f"step {step}: the memory of '7' was freed"
         ok(end() and len(said.texts) < 2, f"memory that is freed before the fence: {what}")
 
+def cut(tensor, n):
+    """Its storage has only so many bytes."""
+    (tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()).resize_(n)
+    return tensor
+
+
+with ckpt.Checkpoints(root + ".cut") as c:
+    half = torch.arange(1000.0)
+    rows = (torch.zeros(100, 20)[::3, 1:], torch.zeros(20, 100).T[5:], torch.zeros(100, 20, dtype=torch.complex64)[::3].conj())
+    c.save(1, {"x": cut(half[:500], 2000), "none": cut(torch.zeros(0, 3), 0)})
+    ok(bool((c.load().state["x"] == torch.arange(500.0)).all()), "a storage that has all that its tensor is of")
+    for what, tensor, n in (
+        ("nothing", torch.ones(1000), 0),
+        ("a part", torch.ones(1 << 20), 4096),
+        ("one byte less", torch.ones(1000), 3999),
+        ("as much, but not from there", torch.ones(1000)[500:], 2000),
+        ("a part of rows", rows[0], 4000),
+        ("a part of columns", rows[1], 4000),
+        ("a part of conjugated numbers", rows[2], 4000),
+    ):
+        text = f"of its storage, which has {n} bytes"
+        ok(raises(ValueError, lambda: c.save(2, {"x": cut(tensor, n)}), text), f"the storage has {what}: refused")
+        ok(raises(ValueError, lambda: c.load(1, into={"x": tensor}), text), "and nothing is loaded into it")
+    ok(c.latest() == 1, "no checkpoint came of that")
+
 with ckpt.Checkpoints(root + ".lost") as c:
     for step, what, end in (
         (10, "the next save()", lambda: c.save(11, {"w": torch.ones(3)})),
@@ -248,6 +273,11 @@ with ckpt.Checkpoints(root + ".steps") as c:
     ok(c.load(5).state["nothing"].shape == (0, 3), "a range of a tensor without elements is all of it")
     shutil.rmtree(root + ".steps")
 
+def odd(shape, strides, n):
+    """Elements that lie at any bytes of so many."""
+    return np.lib.stride_tricks.as_strided(np.frombuffer(bytearray(n), np.float32, n // 4), shape, strides)
+
+
 with ckpt.Checkpoints(root + ".steps") as c:
     steps = (10**12, 10**17, 10**18, 2**63 - 2)
     for step in steps:
@@ -258,12 +288,16 @@ with ckpt.Checkpoints(root + ".steps") as c:
         ("windows", torch.zeros(5).unfold(0, 3, 1)),
         ("twice the same", torch.zeros(10).as_strided((3, 3), (1, 1))),
         ("windows of an array", np.lib.stride_tricks.sliding_window_view(np.zeros(5, np.float32), 3, writeable=True)),
+        ("halves of the next", odd((3, 3), (6, 2), 40)),
+        ("the last bytes of a row and the first of the next", odd((3, 3), (10, 4), 40)),
     ):
         ok(raises(TypeError, lambda: c.load(into={"square": memory}), "share their memory"), f"into {what}")
     for what, memory in (
         ("woven", torch.zeros(11).as_strided((3, 3), (3, 2))),
         ("backwards", np.zeros((3, 3), np.float32)[::-1, ::-1]),
         ("turned", torch.zeros(3, 3).T),
+        ("between odd bytes", odd((3, 3), (15, 5), 50)),
+        ("woven at odd bytes", odd((3, 3), (5, 15), 50)[:, ::-1]),
     ):
         c.load(into={"square": memory})
         ok(np.array_equal(memory, np.arange(9.0).reshape(3, 3)), f"into one that is {what}")

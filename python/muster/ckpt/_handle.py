@@ -14,10 +14,12 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 from .. import _arrays, _libckpt as lib, _placed
 from ._group import Group, torch_ranks
 
-ENOENT, EFAULT, EBUSY, EINVAL, EDEADLK, ENODATA, EILSEQ, ETIMEDOUT = 2, 14, 16, 22, 35, 61, 84, 110
+ENOENT, EFAULT, EBUSY, EINVAL, EDEADLK, ENODATA, EILSEQ, EOPNOTSUPP, ETIMEDOUT = 2, 14, 16, 22, 35, 61, 84, 95, 110
 # As muster_ckpt_load() has it: what is asked for is not what a checkpoint has (ENODATA,
 # EINVAL), or this process lacks something (ENOMEM, EMFILE, ENFILE, and EREMOTEIO: a GPU).
 NO_DAMAGE = (ENODATA, EINVAL, 12, 24, 23, 121)
+
+TAKEN = "this worker is in them already"  # what an agent says to another process than the worker
 
 REFUSALS = {"save": lib.REFUSE, "load": lib.UNFIT}
 
@@ -200,6 +202,12 @@ class Handle:
             self._close()
             if isinstance(error, NotFound):  # it is no checkpoint that there is not
                 raise CheckpointError(ENOENT, error.strerror) from None
+            if isinstance(error, CheckpointError) and error.errno == EOPNOTSUPP and TAKEN in str(error.strerror):
+                raise CheckpointError(
+                    EOPNOTSUPP,
+                    f"{error.strerror}: a process that it has started is not that worker, and opens checkpoints with "
+                    "group=(0, 1, lambda data: [data])",
+                ) from None
             raise
 
     @contextlib.contextmanager
