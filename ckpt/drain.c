@@ -63,24 +63,38 @@ static int clear_way(const struct drain *d, struct step_save *s, struct error *e
     return rc < 0 ? rc : step_save_drop(s, d->file, e);
 }
 
-static int put_data(struct run *r, struct step_save *s, struct error *e)
+/* What the kernel could not write it takes for written, and says so once: EIO of a file is
+ * no reason to sync that one again, and none to give up, for all of it is in memory still.
+ * It is gone by then, and its bytes go into a new one, once. */
+static int put_file(struct step_save *s, const char *name, const struct io_blocks *b,
+                    struct error *e)
 {
-    const struct drain *d = r->d;
-    struct io_blocks b = {.data = snap_image(d->snap), .len = d->snap->head.image_bytes,
-                          .block_bytes = DIGEST_BLOCK_BYTES,
-                          .before = before_block, .arg = r};
+    struct error why = {0}, again = {0};
+    int rc = step_save_blocks(s, name, b, &why);
 
-    return step_save_later(s, d->file, &b, e);
+    if (rc != -EIO) {
+        return rc < 0 ? error_text(e, why.code, "%s", why.text) : 0;
+    }
+    rc = step_save_blocks(s, name, b, &again);
+    if (rc == 0 || rc == -ECANCELED) {
+        return rc < 0 ? error_text(e, again.code, "%s", again.text) : 0;
+    }
+    return error_text(e, why.code, "%s; and again, with a new file: %s", why.text, again.text);
 }
 
-static int put_part(struct run *r, struct step_save *s, struct error *e)
+/* The image is on the disk before there is a part: should this node be lost, whoever commits
+ * takes that for a sign that all is there. */
+static int put_files(struct run *r, struct step_save *s, struct error *e)
 {
     const struct drain *d = r->d;
     const struct snap_head *h = &d->snap->head;
+    struct io_blocks b = {.data = snap_image(d->snap), .len = h->image_bytes,
+                          .block_bytes = DIGEST_BLOCK_BYTES,
+                          .before = before_block, .arg = r};
     _free_ char *said = malloc(h->part_bytes + 1);
     _buf_ struct buf part = {0};
-    struct io_blocks b = {0};
-    int rc = said ? 0 : error_set(e, ENOMEM, "what a rank says of what it has");
+    int rc = said ? put_file(s, d->file, &b, e)
+                  : error_set(e, ENOMEM, "what a rank says of what it has");
 
     if (rc == 0) { /* what is looked at twice changes no more */
         memcpy(said, snap_part(d->snap), h->part_bytes);
@@ -92,42 +106,9 @@ static int put_part(struct run *r, struct step_save *s, struct error *e)
     }
     b = (struct io_blocks){.data = part.data, .len = part.len,
                            .block_bytes = part.len ? part.len : 1};
-    return rc < 0 ? rc : step_save_later(s, d->part_file, &b, e);
-}
-
-static int put_files(struct run *r, struct step_save *s, struct error *e)
-{
-    int rc = put_data(r, s, e);
-
-    rc = rc < 0 ? rc : put_part(r, s, e);
-    return rc < 0 ? rc : step_save_sync_files(s, e);
-}
-
-/* What the kernel could not write it takes for written, and says so once: EIO of a file is
- * no reason to sync that one again, and none to give up, for all of it is in memory still.
- * Both files go, and their bytes go into new ones, once. */
-static int put_files_twice(struct run *r, struct step_save *s, struct error *e)
-{
-    struct error why = {0}, again = {0};
-    int rc = put_files(r, s, &why);
-
-    if (rc != -EIO) {
-        return rc < 0 ? error_text(e, why.code, "%s", why.text) : 0;
-    }
-    step_save_undo(s);
-    rc = put_files(r, s, &again);
-    if (rc == 0 || rc == -ECANCELED) {
-        return rc < 0 ? error_text(e, again.code, "%s", again.text) : 0;
-    }
-    return error_text(e, why.code, "%s; and again, with a new file: %s", why.text, again.text);
-}
-
-static int put_all(struct run *r, struct step_save *s, struct error *e)
-{
-    int rc = put_files_twice(r, s, e);
-
+    rc = rc < 0 ? rc : put_file(s, d->part_file, &b, e);
     rc = rc < 0 ? rc : step_save_sync(s, e);
-    return rc == 0 && r->d->progress->cancel
+    return rc == 0 && d->progress->cancel
                ? error_text(e, ECANCELED, "nobody wants it any more") : rc;
 }
 
@@ -198,7 +179,7 @@ int drain_run(const struct drain *d, struct digest *ret, struct error *e)
                         "rank's part", step_save_name(s));
     }
     rc = rc < 0 || !d->is_instead ? rc : clear_way(d, s, e);
-    rc = rc < 0 ? rc : check_memory(d, put_all(&r, s, e), e);
+    rc = rc < 0 ? rc : check_memory(d, put_files(&r, s, e), e);
     if (rc < 0 && s) {
         step_save_leave(s);
     }

@@ -341,6 +341,44 @@ static void test_bad_part(const struct snap *a)
     is_int(look(d, a), 0, "leaves nothing");
 }
 
+/* --- in which order --- */
+
+static const struct io_ops *real_ops;
+static int n_synced, n_synced_before_part = -1;
+
+static int count_sync(struct io *io, int fd)
+{
+    n_synced++;
+    return real_ops->sync(io, fd);
+}
+
+static int look_at_create(struct io *io, int dir_fd, const char *name)
+{
+    if (strcmp(name, "r00000.part") == 0) {
+        n_synced_before_part = n_synced;
+    }
+    return real_ops->create(io, dir_fd, name);
+}
+
+/* Where a node is lost its part says that all else is on the disk. */
+static void test_part_last(const struct snap *a)
+{
+    _cleanup_(disk) struct disk *d = disk_create(DISK_SOUND);
+    struct io *io = disk_io(d);
+    struct io_ops ops = *io->ops;
+    struct drain_progress progress = {0};
+    struct digest got;
+
+    real_ops = io->ops;
+    ops.sync = count_sync;
+    ops.create = look_at_create;
+    io->ops = &ops;
+    is_int(drain(d, a, &progress, &got, NULL), 0, "a rank's files are written");
+    io->ops = real_ops;
+    is_int(n_synced_before_part, 1, "its image is synced before there is a part");
+    is_int(n_synced, 3, "then that, and their names");
+}
+
 static int drain_full(const struct snap *a, struct disk *d, bool may_get_room)
 {
     struct drain_progress progress = {.may_get_room = may_get_room};
@@ -394,6 +432,7 @@ int main(void)
     test_cancelled_between(large);
     test_spoilt(a);
     test_bad_part(a);
+    test_part_last(a);
     test_full(a);
     close(dir);
     fs_remove_tree(dir_path, NULL);

@@ -82,13 +82,8 @@ int step_save_root(const struct step_save *s);
 int step_save_dir(const struct step_save *s);
 const char *step_save_name(const struct step_save *s);
 
-/* What was to be synced later; of a file that the disk has failed (-EIO) it is not asked
- * again. */
-int step_save_sync_files(struct step_save *s, struct error *e);
-/* That, and the names of all files that this node has put in. */
+/* What was to be synced later, and the names of all files that this node has put in. */
 int step_save_sync(struct step_save *s, struct error *e);
-/* Removes the files that this node has put in, to begin anew. */
-void step_save_undo(struct step_save *s);
 
 /* All files are there and synced, on every node, but for those of this `s` that are to be
  * later: makes it a checkpoint. After a failure it may be one or not; who wants to know

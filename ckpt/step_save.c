@@ -87,8 +87,11 @@ static int close_file(struct step_save *s, struct file *f)
     return fd < 0 ? 0 : s->io->ops->close(s->io, fd);
 }
 
-static void forget_all(struct step_save *s)
+void step_save_destroy(struct step_save *s)
 {
+    if (!s) {
+        return;
+    }
     while (s->files) {
         struct file *f = s->files;
 
@@ -96,14 +99,6 @@ static void forget_all(struct step_save *s)
         close_file(s, f);
         free(f);
     }
-}
-
-void step_save_destroy(struct step_save *s)
-{
-    if (!s) {
-        return;
-    }
-    forget_all(s);
     if (s->dir >= 0) {
         s->io->ops->close(s->io, s->dir);
     }
@@ -299,7 +294,7 @@ const char *step_save_name(const struct step_save *s)
     return s->name;
 }
 
-int step_save_sync_files(struct step_save *s, struct error *e)
+static int sync_files(struct step_save *s, struct error *e)
 {
     for (struct file *f = s->files; f; f = f->next) {
         int rc = f->fd < 0 ? 0 : s->io->ops->sync(s->io, f->fd);
@@ -315,7 +310,7 @@ int step_save_sync_files(struct step_save *s, struct error *e)
 
 int step_save_sync(struct step_save *s, struct error *e)
 {
-    int rc = step_save_sync_files(s, e);
+    int rc = sync_files(s, e);
 
     if (rc == 0) {
         rc = s->io->ops->sync(s->io, s->dir);
@@ -329,17 +324,11 @@ bool step_save_is_sealed(const struct step_save *s)
     return step_is_sealed(s->io, s->dir);
 }
 
-void step_save_undo(struct step_save *s)
+static void remove_own(struct step_save *s)
 {
     for (const struct file *f = s->files; f; f = f->next) {
         unlink_own(s, f);
     }
-    forget_all(s);
-}
-
-static void remove_own(struct step_save *s)
-{
-    step_save_undo(s);
     s->io->ops->remove_dir(s->io, s->root, s->name);
 }
 
