@@ -573,6 +573,49 @@ static void test_sets(void)
     teardown(&b);
 }
 
+/* What is said of those that were passed, and how. */
+static void on_told(void *arg, struct watch_entry *entry)
+{
+    struct bench *b = arg;
+    size_t at = strlen(b->passed);
+
+    snprintf(b->passed + at, sizeof(b->passed) - at, "%s%s: %d %s\n",
+             entry->is_checked ? "" : "?", entry->found.name, entry->rc, entry->why.text);
+}
+
+static const char *told(struct bench *b)
+{
+    struct watch_entry *entry = NULL;
+
+    b->passed[0] = '\0';
+    is_int(watch_choose(&b->w, b->dir, on_told, b, &entry, NULL), 0, "chosen");
+    return b->passed;
+}
+
+static void test_told_of_sets(void)
+{
+    struct bench b;
+
+    setup(&b);
+    put(&b, "step10_rank0.safetensors", 0);
+    put(&b, "step10_rank1.safetensors", 0);
+    put(&b, "step20_rank0.safetensors", 3);
+    put(&b, "step20_rank1.safetensors", 0);
+    is_str(choose(&b), "step10_rank1.safetensors", "one of which the last file is cut");
+    is_str(b.passed, "step20_rank0.safetensors ", "which is told");
+    unlinkat(b.dir, "step20_rank0.safetensors", 0);
+    like(told(&b), "?step20_rank1.safetensors: -2 step20_rank1.safetensors: a file of its step "
+         "is missing", "whole as it is, another file is missing");
+    put(&b, "step20_rank1.safetensors", 3);
+    look(&b, 3);
+    look(&b, 3);
+    (void)(watch_next(&b.w, 1) && watch_check(&b.w, b.dir, watch_next(&b.w, 1)));
+    ok(b.w.entries[0].is_checked && b.w.entries[0].rc < 0, "of one the file that is there is cut");
+    ok(strncmp(told(&b), "step20_rank1.safetensors: ", 26) == 0, "it was read");
+    like(b.passed, "the file is cut", "that is told, and not that there is one missing");
+    teardown(&b);
+}
+
 /* A run knows how many ranks save: fewer than before may be all. */
 static void test_fewer_ranks(void)
 {
@@ -660,6 +703,33 @@ static void test_writing(void)
     teardown(&b);
 }
 
+/* What is read is whole, and written to. */
+static ssize_t read_touched(struct io *io, int fd, void *to, size_t len, uint64_t at)
+{
+    const struct timespec times[] = {{.tv_sec = 1}, {.tv_sec = 1}};
+
+    (void)io;
+    utimensat(writing->dir, "m-1.safetensors", times, 0);
+    return io_system()->ops->read(io_system(), fd, to, len, at);
+}
+
+static void test_chosen_while_written(void)
+{
+    struct io_ops ops = *io_system()->ops;
+    struct io io = {.ops = &ops};
+    struct bench b;
+
+    setup(&b);
+    writing = &b;
+    ops.read = read_touched;
+    b.w.io = &io;
+    put(&b, "m-1.safetensors", 0);
+    is_str(told(&b), "?m-1.safetensors: 0 m-1.safetensors is being written\n", "one that is "
+           "written to is passed, and told");
+    ok(choose(&b)[0], "once it is not, it is chosen");
+    teardown(&b);
+}
+
 static void test_many(void)
 {
     enum { N = 2000 };
@@ -714,9 +784,11 @@ int main(void)
     test_world();
     test_short_directories();
     test_sets();
+    test_told_of_sets();
     test_fewer_ranks();
     test_aside();
     test_writing();
+    test_chosen_while_written();
     test_many();
     return tap_done();
 }
