@@ -202,6 +202,7 @@ static void test_bad_fd(const struct way *w)
 #ifdef HAVE_LIBURING
 static struct {
     unsigned at, n; /* that request, of those that were made; 0: none */
+    bool is_all;    /* or all of them */
     enum { SHORT, REFUSED, BAD } how;
 } odd;
 
@@ -213,7 +214,7 @@ int __wrap_io_uring_submit(struct io_uring *ring)
 {
     struct io_uring_sqe *sqe = &ring->sq.sqes[(ring->sq.sqe_tail - 1) & *ring->sq.kring_mask];
 
-    if (++odd.n == odd.at) {
+    if (++odd.n == odd.at || odd.is_all) {
         sqe->len = odd.how == SHORT ? IO_DIRECT_ALIGN : sqe->len;
         sqe->opcode = odd.how == REFUSED ? 255 : sqe->opcode;
         sqe->fd = odd.how == BAD ? -1 : sqe->fd;
@@ -246,8 +247,17 @@ static void test_answers(const struct way *w)
         }
     }
     odd.at = 0;
+    odd.is_all = true;
+    for (odd.how = SHORT; odd.how <= REFUSED; odd.how++) {
+        struct told t = {.in_order = true, .end_at = UINT64_MAX};
+
+        n_wrong += write_file(w->io, data, 40 * BLOCK, BLOCK, &t) < 0 || t.n != 40 ||
+                   !is_there(data, 40 * BLOCK);
+        remove_file();
+    }
+    odd.is_all = false;
     is_int((int)n_odd, 60, "%s: each of 20 answers", w->name);
-    is_int((int)n_wrong, 0, "short, refused or an error: written, or told");
+    is_int((int)n_wrong, 0, "or all of them, short, refused or an error: written, or told");
 }
 #endif
 
