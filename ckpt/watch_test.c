@@ -200,6 +200,13 @@ static void test_proof(void)
     is_str(choose(&b), "", "none is chosen");
     is_str(b.passed, "x.ckpt x.safetensors ", "and of others nothing is said");
     is_int((int)watch_count(&b.w), 2, "nor are they counted");
+    for (size_t i = 0; i < b.w.n; i++) {
+        struct watch_entry *e = &b.w.entries[i];
+
+        ok(strcmp(e->found.name, "step-1.bin") != 0 ||
+               (e->found.is_step && e->facts.is_foreign && !watch_is_broken(&b.w, b.dir, e)),
+           "nor broken: %s", e->found.name);
+    }
     put(&b, "m-3.safetensors", 5);
     broken(&b, "", "", "a number that nobody calls a step");
     put(&b, "step-3.safetensors", 5);
@@ -434,6 +441,14 @@ static void test_avoided(void)
     b.w.avoided = "/c/m-4.safetensors\n/c/m-3.safetensors\n/c/m-2.safetensors\n"
                   "/c/m-1.safetensors\n";
     is_str(choose(&b), "", "of all there is none");
+    put(&b, "m-5.safetensors", 5);
+    b.w.avoided = NULL;
+    is_str(choose(&b), "m-4.safetensors", "one that is damaged");
+    is_str(b.passed, "m-5.safetensors ", "is told of");
+    b.w.avoided = "/c/m-5.safetensors\n";
+    is_str(choose(&b), "m-4.safetensors", "but where it is avoided");
+    is_str(b.passed, "", "it is not");
+    unlinkat(b.dir, "m-5.safetensors", 0);
     b.w.avoided = NULL;
     is_str(choose(&b), "m-4.safetensors", "and when it is over all are as before");
     teardown(&b);
@@ -503,7 +518,41 @@ static void test_world(void)
                step == 20 ? "one of three has saved" : "one of three does, always");
     }
     is_int((int)b.w.world, 0, "then three are not waited for");
+    is_int(b.w.entries[0].why.code, 0, "nor is anything said of it");
+    is_int(b.w.entries[1].why.code, 0, "or of the one before, which was read once more");
     teardown(&b);
+}
+
+/* What does not say that only some ranks save. */
+static void test_world_stays(void)
+{
+    static const struct {
+        unsigned worlds[2], ranks[2];
+        bool has_state;
+        const char *what;
+    } cases[] = {
+        {{3, 3}, {1, 2}, true, "one of three, and two of three"},
+        {{3, 4}, {1, 1}, true, "one of three, and one of four"},
+        {{1, 1}, {1, 1}, false, "all of them, and nothing else"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct bench b;
+
+        setup(&b);
+        put_trainer(&b, 10, true);
+        is_str(choose(&b), "checkpoint-10", "before the run");
+        for (unsigned k = 0; k < 2; k++) {
+            b.w.world = cases[i].worlds[k];
+            put_trainer(&b, 20 + 10 * k, cases[i].has_state);
+            for (unsigned r = 0; r < cases[i].ranks[k]; r++) {
+                put_rng(&b, 20 + 10 * k, r);
+            }
+            is_str(choose(&b), "checkpoint-10", "%s", cases[i].what);
+        }
+        is_int((int)b.w.world, (int)cases[i].worlds[1], "as many are waited for as before");
+        teardown(&b);
+    }
 }
 
 /* Of what was there before, nobody knows how many ranks saved it: others tell. */
@@ -700,6 +749,12 @@ static void test_writing(void)
     is_int(entry ? watch_check(&b.w, b.dir, entry) : 0, -EAGAIN,
            "whatever was read does not count");
     ok(entry && !entry->is_checked, "and it will be read again");
+    ok(!watch_next(&b.w, 1), "when it is still once more");
+    if (entry) { /* whatever was found meanwhile */
+        entry->rc = -ERR_FORMAT;
+        entry->found.is_step = true;
+    }
+    ok(entry && !watch_is_broken(&b.w, b.dir, entry), "and is not broken until then");
     teardown(&b);
 }
 
@@ -782,6 +837,7 @@ int main(void)
     test_avoided();
     test_new();
     test_world();
+    test_world_stays();
     test_short_directories();
     test_sets();
     test_told_of_sets();
