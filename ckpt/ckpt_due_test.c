@@ -326,6 +326,38 @@ static void test_where(void)
     muster_ckpt_close(ck);
 }
 
+/* Memory is taken by earlier saves; with which flags it was asked for. */
+static unsigned asked_flags;
+
+static int reserve_none(void *self, const struct save_job *job, struct error *e)
+{
+    (void)self;
+    asked_flags = job->flags;
+    return error_text(e, EBUSY, "no memory");
+}
+
+/* The last chance is not skipped. */
+static void test_skip(void)
+{
+    struct muster m = {.world = 1};
+    struct save_ops ops;
+    struct muster_ckpt *ck;
+
+    ck = open_one(&m, NULL, NULL);
+    save(ck, 1);
+    ops = *ck->direct.ops;
+    ops.reserve = reserve_none;
+    ck->direct.ops = &ops;
+    is_int(muster_ckpt_save(ck, 2, MUSTER_CKPT_SKIP, NULL), -EBUSY, "no memory is free");
+    like(muster_ckpt_error_text(ck), "step 2 is skipped", "so this one is left out");
+    ok(asked_flags & MUSTER_CKPT_SKIP, "nobody waits for any");
+    ck->is_stopping = true;
+    is_int(muster_ckpt_save(ck, 3, MUSTER_CKPT_SKIP, NULL), -EBUSY, "before the end");
+    like(muster_ckpt_error_text(ck), "save step 3: no memory", "that is a failure");
+    ok(!(asked_flags & MUSTER_CKPT_SKIP), "memory is waited for");
+    muster_ckpt_close(ck);
+}
+
 static void test_nonsense(void)
 {
     static const char *const cases[][3] = {
@@ -399,6 +431,7 @@ int main(void)
     test_job_says();
     test_job_says_steps();
     test_where();
+    test_skip();
     test_nonsense();
     test_requests();
     fs_remove_tree(root, &e);

@@ -43,37 +43,6 @@ uint64_t __wrap_digest_short_of(const void *data, size_t len)
     return __real_digest_short_of(data, len);
 }
 
-/* --- a disk that is full --- */
-
-/* Of the directory of a disk, which is none of the system's; -1: as many as are wanted. */
-static int64_t room_left = -1;
-static int n_pauses, gets_room_at, gives_up_at, ends_at;
-static struct drain_progress *waiting;
-
-int __wrap_fstatvfs(int fd, struct statvfs *ret);
-int __wrap_fstatvfs(int fd, struct statvfs *ret)
-{
-    (void)fd;
-    if (room_left < 0) {
-        errno = EBADF;
-        return -1;
-    }
-    *ret = (struct statvfs){.f_blocks = 1 << 20, .f_frsize = 1,
-                            .f_bfree = (fsblkcnt_t)room_left, .f_bavail = (fsblkcnt_t)room_left};
-    return 0;
-}
-
-int __wrap_nanosleep(const struct timespec *t, struct timespec *left);
-int __wrap_nanosleep(const struct timespec *t, struct timespec *left)
-{
-    (void)t, (void)left;
-    n_pauses++;
-    room_left = n_pauses == gets_room_at ? IMAGE_BYTES : room_left;
-    waiting->may_get_room = n_pauses != gives_up_at;
-    waiting->cancel = n_pauses == ends_at;
-    return 0;
-}
-
 static void make_dir(void)
 {
     const char *tmp = getenv("TMPDIR");
@@ -271,6 +240,29 @@ static void test_cancelled_between(const struct snap *large)
     is_int(look(d, large), 0, "it has left nothing");
 }
 
+/* Nobody waits for a file to be written anew. */
+static void test_cancelled_again(const struct snap *a, uint64_t n_calls)
+{
+    unsigned n_cancelled = 0, n_blamed = 0;
+
+    for (uint64_t at = 1; at <= n_calls; at++) {
+        _cleanup_(disk) struct disk *d = disk_create(DISK_SOUND);
+        struct drain_progress progress = {0};
+        struct digest got;
+        struct error e = {0};
+        int rc;
+
+        disk_fail_at(d, at, EIO, false);
+        at_block = &progress; /* by the time that it is written first */
+        rc = drain(d, a, &progress, &got, &e);
+        at_block = NULL;
+        n_cancelled += rc == -ECANCELED && e.code == ECANCELED;
+        n_blamed += strstr(e.text, "and again, with a new file") != NULL;
+    }
+    ok(n_cancelled > 2, "EIO of %u calls, and nobody wants it any more", n_cancelled);
+    is_int((int)n_blamed, 0, "the disk is not to blame for what was not written anew");
+}
+
 /* Told so when the image is on the disk. */
 static int cancel_late(const void *part, size_t len, const uint64_t *blocks,
                        size_t n_blocks, struct buf *ret, struct error *e)
@@ -341,6 +333,158 @@ static void test_bad_part(const struct snap *a)
     is_int(look(d, a), 0, "leaves nothing");
 }
 
+/* --- instead of another one --- */
+
+/* What another node has left of the first rank, or puts there only now. */
+static struct disk *late_disk;
+
+static void leave(struct disk *d, const char *file)
+{
+    struct io *io = disk_io(d);
+    char name[STEP_NAME_BYTES];
+    int step, fd;
+
+    step_name(40, uuid, name);
+    io->ops->make_dir(io, disk_root(d), name);
+    step = io->ops->open_dir(io, disk_root(d), name);
+    fd = io->ops->create(io, step, file);
+    if (fd < 0 || io_write_all(io, fd, "left", 4, 0) < 0) {
+        bail_out("no %s", file);
+    }
+    io->ops->close(io, fd);
+    io->ops->close(io, step);
+}
+
+static int finish_late(const void *part, size_t len, const uint64_t *blocks,
+                       size_t n_blocks, struct buf *ret, struct error *e)
+{
+    leave(late_disk, "r00000.part");
+    return finish(part, len, blocks, n_blocks, ret, e);
+}
+
+static void test_instead(const struct snap *a)
+{
+    static const struct {
+        int (*finish)(const void *part, size_t len, const uint64_t *blocks,
+                      size_t n_blocks, struct buf *ret, struct error *e);
+        int rc, look;
+        const char *what;
+    } cases[] = {
+        {finish, 0, 1, "over what another one has left"},
+        {finish_late, 0, 1, "also of what comes only now"},
+        {refuse, -ERR_FORMAT, 0, "where it fails nothing is left of that"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(disk) struct disk *d = disk_create(DISK_SOUND);
+        struct drain_progress progress = {0};
+        struct drain job = {.io = disk_io(d), .root = disk_root(d), .snap = a,
+                            .file = "r00000.safetensors", .part_file = "r00000.part",
+                            .progress = &progress};
+        struct digest got;
+
+        late_disk = d;
+        job.finish = cases[i].finish;
+        if (job.finish != finish_late) {
+            leave(d, "r00000.safetensors");
+            leave(d, "r00000.part");
+        }
+        is_int(drain_run(&job, &got, NULL), -EEXIST, "what is there, or comes, is somebody's");
+        job.is_instead = true;
+        is_int(drain_run(&job, &got, NULL), cases[i].rc, "%s", cases[i].what);
+        is_int(look(d, a), cases[i].look, "as it should be");
+    }
+}
+
+static void test_sealed(const struct snap *a, const struct snap *b)
+{
+    _cleanup_(disk) struct disk *d = disk_create(DISK_SOUND);
+    struct drain_progress progress = {0};
+    struct drain job = {.io = disk_io(d), .root = disk_root(d), .snap = a,
+                        .file = "r00000.safetensors", .part_file = "r00000.part",
+                        .finish = finish, .progress = &progress, .is_instead = true};
+    struct digest got;
+    struct error e = {0};
+
+    is_int(drain(d, a, &progress, &got, NULL), 0, "the first one");
+    leave(d, "COMMIT");
+    is_int(drain(d, b, &progress, &got, &e), -EEXIST, "one that comes too late: %s", e.text);
+    like(e.text, "is a checkpoint, or about to be one", "is told why");
+    is_int(drain_run(&job, &got, &e), -EEXIST, "also instead of the first");
+    ok(look(d, a) == 1 && look(d, b) == 0, "and nothing is touched");
+}
+
+/* --- room, and memory --- */
+
+static struct statvfs room_is;
+static int room_error, memory_error;
+static uid_t user;
+
+int __wrap_fstatvfs(int fd, struct statvfs *ret);
+int __wrap_fstatvfs(int fd, struct statvfs *ret)
+{
+    (void)fd;
+    errno = EIO;
+    *ret = room_is;
+    return -room_error;
+}
+
+uid_t __wrap_geteuid(void);
+uid_t __wrap_geteuid(void)
+{
+    return user;
+}
+
+int __real_snap_check(const struct snap *s, struct error *e);
+int __wrap_snap_check(const struct snap *s, struct error *e);
+int __wrap_snap_check(const struct snap *s, struct error *e)
+{
+    return memory_error ? error_text(e, memory_error, "memory that is gone")
+                        : __real_snap_check(s, e);
+}
+
+static void test_room(const struct snap *a)
+{
+    static const struct {
+        uid_t user;
+        fsblkcnt_t blocks, free, available;
+        int error, rc;
+    } cases[] = {
+        {0, 100, 9, 0, 0, 0}, {0, 100, 8, 8, 0, -ENOSPC}, {1000, 100, 9, 9, 0, 0},
+        {1000, 100, 9, 8, 0, -ENOSPC}, {1000, 0, 0, 0, 0, 0}, {1000, 100, 0, 0, 1, 0},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(disk) struct disk *d = disk_create(DISK_SOUND);
+        struct drain_progress progress = {0};
+        struct error e = {0};
+        struct digest got;
+
+        user = cases[i].user;
+        room_error = cases[i].error;
+        room_is = (struct statvfs){.f_frsize = 1000, .f_blocks = cases[i].blocks,
+                                   .f_bfree = cases[i].free, .f_bavail = cases[i].available};
+        is_int(drain(d, a, &progress, &got, &e), cases[i].rc, "room %zu: %s", i, e.text);
+        ok((disk_n_calls(d) == 0) == (cases[i].rc < 0), "before anything is written");
+    }
+    room_is = (struct statvfs){0};
+}
+
+static void test_memory(const struct snap *a)
+{
+    _cleanup_(disk) struct disk *d = disk_create(DISK_SOUND);
+    struct drain_progress progress = {0};
+    struct error e = {0};
+    struct digest got;
+
+    memory_error = ENODATA;
+    is_int(drain(d, a, &progress, &got, &e), -ENODATA, "what was read may be zeros: %s", e.text);
+    is_int(look(d, a), 0, "nothing is left");
+    at_block = &progress;
+    is_int(drain(d, a, &progress, &got, &e), -ECANCELED, "unless nobody wants it");
+    memory_error = 0;
+}
+
 /* --- in which order --- */
 
 static const struct io_ops *real_ops;
@@ -379,6 +523,20 @@ static void test_part_last(const struct snap *a)
     is_int(n_synced, 3, "then that, and their names");
 }
 
+static int n_pauses, gets_room_at, gives_up_at, ends_at;
+static struct drain_progress *waiting;
+
+int __wrap_nanosleep(const struct timespec *t, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *t, struct timespec *left)
+{
+    (void)t, (void)left;
+    n_pauses++;
+    room_is.f_bfree = room_is.f_bavail += n_pauses == gets_room_at;
+    waiting->may_get_room = n_pauses != gives_up_at;
+    waiting->cancel = n_pauses == ends_at;
+    return 0;
+}
+
 static int drain_full(const struct snap *a, struct disk *d, bool may_get_room)
 {
     struct drain_progress progress = {.may_get_room = may_get_room};
@@ -386,7 +544,8 @@ static int drain_full(const struct snap *a, struct disk *d, bool may_get_room)
 
     waiting = &progress;
     n_pauses = 0;
-    room_left = IMAGE_BYTES - 1;
+    room_is = (struct statvfs){.f_frsize = 1, .f_blocks = 1 << 20,
+                               .f_bfree = IMAGE_BYTES - 1, .f_bavail = IMAGE_BYTES - 1};
     return drain(d, a, &progress, &got, NULL);
 }
 
@@ -412,7 +571,7 @@ static void test_full(const struct snap *a)
     ends_at = 7;
     is_int(drain_full(a, d, true), -ECANCELED, "nobody wants it any more");
     is_int(n_pauses, 7, "so it does not wait on");
-    room_left = -1;
+    room_is = (struct statvfs){0};
 }
 
 int main(void)
@@ -427,11 +586,16 @@ int main(void)
     n_calls = test_two(a, b);
     test_failures(a, b, n_calls);
     test_cancelled(a);
+    test_cancelled_again(a, n_calls);
     test_cancelled_late(a);
     test_blocks(large);
     test_cancelled_between(large);
     test_spoilt(a);
     test_bad_part(a);
+    test_instead(a);
+    test_sealed(a, b);
+    test_room(a);
+    test_memory(a);
     test_part_last(a);
     test_full(a);
     close(dir);

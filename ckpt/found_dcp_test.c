@@ -193,6 +193,14 @@ static void test_apart(void)
     add_place(&b, data_file, strlen(data_file), b.len, b.len);
     end(&b, ".metadata");
     check(&b, false, -ERR_FORMAT, "__0_0.distcp: its pieces at 0 and", "a byte is in two");
+    for (int i = 0; i < 2; i++) {
+        begin(&b);
+        add_place(&b, data_file, strlen(data_file), 0, b.len);
+        add_place(&b, data_file, strlen(data_file), (size_t)i, b.len - (size_t)!i);
+        end(&b, ".metadata");
+        check(&b, false, -ERR_FORMAT, "__0_0.distcp: its pieces at 0 and",
+              i ? "as long, a byte later" : "or a byte shorter");
+    }
     begin(&b);
     add_place(&b, data_file, strlen(data_file), 0, b.len);
     add_place(&b, data_file, strlen(data_file), 0, b.len);
@@ -272,6 +280,27 @@ static void test_damaged(void)
     put_two(&b);
     cut(&b, data_file, 2 * b.len + 1);
     check(&b, true, 0, "", "a byte more than is named");
+    teardown(&b);
+}
+
+/* Places that lie behind the end of the file, or reach so far. */
+static void test_behind(void)
+{
+    struct bed b;
+    const size_t cases[][2] = {{1, 0}, {1, 1}, {0, 1}, {1000, 60000}};
+
+    setup(&b);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        put_two(&b);
+        begin(&b);
+        add_place(&b, data_file, strlen(data_file), 2 * b.len + cases[i][0], cases[i][1]);
+        end(&b, ".metadata");
+        check(&b, false, -ERR_FORMAT, "__0_0.distcp: it is cut: expected", "behind its end");
+    }
+    begin(&b);
+    add_place(&b, data_file, strlen(data_file), 2 * b.len, 0);
+    end(&b, ".metadata");
+    check(&b, true, 0, "", "nothing, at its end");
     teardown(&b);
 }
 
@@ -420,6 +449,7 @@ int main(void)
     test_apart();
     test_unread();
     test_damaged();
+    test_behind();
     test_names();
     test_unnamed();
     test_missing();

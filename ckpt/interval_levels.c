@@ -46,8 +46,7 @@ static void look_at_kinds(const struct interval_levels_facts *f,
 {
     double n = no_less(f->n_workers, 1);
 
-    kinds[INTERVAL_MEMORY].n = f->n_failures > f->n_nodes ? f->n_failures - f->n_nodes
-                                                          : 0;
+    kinds[INTERVAL_MEMORY].n = 0; /* whatever level is the first helps with all of these */
     kinds[INTERVAL_PARTNER].n = f->n_nodes;
     kinds[INTERVAL_DISK].n = f->n_runs;
     kinds[INTERVAL_STORE].n = 0;
@@ -69,7 +68,7 @@ static void add_up(const struct kind kinds[INTERVAL_N_LEVELS], unsigned there,
     }
     for (size_t i = below; i < INTERVAL_N_LEVELS; i++) {
         if (there >> i) { /* one that helps */
-            rate += 1 / no_less(kinds[i].mtbf_s, 1);
+            rate += 1 / kinds[i].mtbf_s; /* never 0 */
             ret->n_failures += kinds[i].n;
         }
     }

@@ -229,6 +229,15 @@ static void test_slower(void)
     f.slower[INTERVAL_DISK] = NAN;
     interval_levels(&f, l);
     ok(l[INTERVAL_DISK].cost_s == 0, "what makes no sense is none");
+    f.slower[INTERVAL_DISK] = INFINITY;
+    interval_levels(&f, l);
+    ok(!l[INTERVAL_DISK].is_measured && l[INTERVAL_DISK].cost_s == 10, "nor what has no end");
+    f.slower[INTERVAL_DISK] = 1;
+    f.took_s[INTERVAL_DISK] = 0;
+    interval_levels(&f, l);
+    ok(!l[INTERVAL_DISK].is_measured && l[INTERVAL_DISK].is_assumed,
+       "nor how slow steps are while nothing has gone there");
+    f.took_s[INTERVAL_DISK] = 200;
     f.slower_known = 0;
     interval_levels(&f, l);
     ok(!l[INTERVAL_DISK].is_measured && l[INTERVAL_DISK].cost_s == 10,

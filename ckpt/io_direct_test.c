@@ -20,6 +20,9 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
+#ifdef HAVE_LIBURING
+#include <liburing.h>
+#endif
 
 enum { BLOCK = 16384, MAX_BYTES = 64 * BLOCK };
 
@@ -194,6 +197,70 @@ static void test_bad_fd(const struct way *w)
     close(fd);
 }
 
+/* --- what the ring answers --- */
+
+#ifdef HAVE_LIBURING
+static struct {
+    unsigned at, n; /* that request, of those that were made; 0: none */
+    bool is_all;    /* or all of them */
+    enum { SHORT, REFUSED, BAD } how;
+} odd;
+
+int __real_io_uring_submit(struct io_uring *ring);
+int __wrap_io_uring_submit(struct io_uring *ring);
+
+/* What the kernel is asked for comes back so. */
+int __wrap_io_uring_submit(struct io_uring *ring)
+{
+    struct io_uring_sqe *sqe = &ring->sq.sqes[(ring->sq.sqe_tail - 1) & *ring->sq.kring_mask];
+
+    if (++odd.n == odd.at || odd.is_all) {
+        sqe->len = odd.how == SHORT ? IO_DIRECT_ALIGN : sqe->len;
+        sqe->opcode = odd.how == REFUSED ? 255 : sqe->opcode;
+        sqe->fd = odd.how == BAD ? -1 : sqe->fd;
+    }
+    return __real_io_uring_submit(ring);
+}
+
+static void test_answers(const struct way *w)
+{
+    static const int codes[] = {[SHORT] = 0, [REFUSED] = 0, [BAD] = -EBADF};
+    unsigned n_wrong = 0, n_odd = 0;
+
+    for (size_t how = 0; how < ARRAY_SIZE(codes); how++) {
+        for (unsigned at = 1; at <= 20; at++) {
+            struct told t = {.in_order = true, .end_at = UINT64_MAX};
+            int rc;
+
+            odd.at = at;
+            odd.n = 0;
+            odd.how = how;
+            rc = write_file(w->io, data, 20 * BLOCK, BLOCK, &t);
+            if (odd.n == 0) {
+                skip("no io_uring here");
+                remove_file();
+                return;
+            }
+            n_odd += odd.n >= at;
+            n_wrong += rc != codes[how] || (rc == 0 && !is_there(data, 20 * BLOCK));
+            remove_file();
+        }
+    }
+    odd.at = 0;
+    odd.is_all = true;
+    for (odd.how = SHORT; odd.how <= REFUSED; odd.how++) {
+        struct told t = {.in_order = true, .end_at = UINT64_MAX};
+
+        n_wrong += write_file(w->io, data, 40 * BLOCK, BLOCK, &t) < 0 || t.n != 40 ||
+                   !is_there(data, 40 * BLOCK);
+        remove_file();
+    }
+    odd.is_all = false;
+    is_int((int)n_odd, 60, "%s: each of 20 answers", w->name);
+    is_int((int)n_wrong, 0, "or all of them, short, refused or an error: written, or told");
+}
+#endif
+
 int main(void)
 {
     signal(SIGXFSZ, SIG_IGN);
@@ -205,6 +272,9 @@ int main(void)
         test_limit(&ways[i]);
         test_bad_fd(&ways[i]);
     }
+#ifdef HAVE_LIBURING
+    test_answers(&ways[0]);
+#endif
     munmap(data, MAX_BYTES);
     close(root);
     fs_remove_tree(root_path, NULL);

@@ -105,9 +105,101 @@ static void test_cut(void)
     remove_root();
 }
 
+static void test_first_error(void)
+{
+    const struct ckpt_keep want = {.rule.keep = 1};
+    struct io_ops ops = io_system_ops;
+    struct io bad = {.ops = &ops};
+    char oldest[STEP_NAME_BYTES];
+    struct error e = {0};
+
+    make_root();
+    ops.unlink = no_unlink;
+    is_int(keep_apply(&bad, root, &want, NULL, NULL, &e), -EIO, "three cannot be removed");
+    bed_name(1, 1, oldest);
+    like(e.text, oldest, "the first that was tried is told: %s", e.text);
+    remove_root();
+}
+
+/* Those that are avoided stand apart: they stay, and count for nothing. */
+static void test_avoided(void)
+{
+    struct ckpt_keep want = {.rule.keep = 2};
+    char newest[STEP_NAME_BYTES], oldest[STEP_NAME_BYTES], avoided[3 * STEP_NAME_BYTES];
+
+    make_root();
+    bed_name(4, 1, newest);
+    bed_name(1, 1, oldest);
+    snprintf(avoided, sizeof(avoided), "/c/%s\n", newest);
+    is_int(keep_apply(io_system(), root, &want, NULL, avoided, NULL), 0, "the newest is avoided");
+    is_str(steps(), "234", "two others stay");
+    snprintf(avoided, sizeof(avoided), "/c/%s\n/c/%s\n", newest, oldest);
+    remove_root();
+    make_root();
+    want.rule.keep = 1;
+    is_int(keep_apply(io_system(), root, &want, NULL, avoided, NULL), 0, "and the oldest");
+    is_str(steps(), "134", "which stays, too");
+    remove_root();
+}
+
+/* Nothing is read of one that is avoided: it may be what a program fails of. */
+static int n_opened;
+
+static int count_open(struct io *io, int dir, const char *name)
+{
+    n_opened += strcmp(name, "COMMIT") == 0;
+    return io_system_ops.open_file(io, dir, name);
+}
+
+static void test_avoided_unread(void)
+{
+    const struct ckpt_keep want = {.rule.keep = 9};
+    struct io_ops ops = io_system_ops;
+    struct io io = {.ops = &ops};
+    char newest[STEP_NAME_BYTES], avoided[2 * STEP_NAME_BYTES];
+    int n_all;
+
+    make_root();
+    ops.open_file = count_open;
+    bed_name(4, 1, newest);
+    snprintf(avoided, sizeof(avoided), "/c/%s\n", newest);
+    keep_apply(&io, root, &want, NULL, NULL, NULL);
+    n_all = n_opened;
+    n_opened = 0;
+    keep_apply(&io, root, &want, NULL, avoided, NULL);
+    ok(n_all > 0 && 4 * n_opened == 3 * n_all, "of four that are read, three with one avoided");
+    remove_root();
+}
+
+/* A metric, and which way is better. */
+static void test_take_best(void)
+{
+    struct ckpt_keep keep = {0};
+    char text[sizeof(keep.metric) + 8];
+
+    is_int(keep_take_best(&keep, "loss"), 0, "a metric");
+    ok(strcmp(keep.metric, "loss") == 0 && !keep.rule.is_highest, "the lowest");
+    is_int(keep_take_best(&keep, "acc:max"), 0, "another");
+    ok(strcmp(keep.metric, "acc") == 0 && keep.rule.is_highest, "the highest");
+    is_int(keep_take_best(&keep, "loss:min"), 0, "the lowest");
+    ok(strcmp(keep.metric, "loss") == 0 && !keep.rule.is_highest, "said so");
+    is_int(keep_take_best(&keep, ":max"), -EINVAL, "none");
+    is_int(keep_take_best(&keep, ""), -EINVAL, "none");
+    memset(text, 'a', sizeof(text));
+    text[sizeof(keep.metric) - 1] = '\0';
+    is_int(keep_take_best(&keep, text), 0, "the longest name");
+    text[sizeof(keep.metric) - 1] = 'a';
+    text[sizeof(keep.metric)] = '\0';
+    is_int(keep_take_best(&keep, text), -EINVAL, "a longer one");
+}
+
 int main(void)
 {
     test_newest();
     test_cut();
+    test_first_error();
+    test_avoided();
+    test_avoided_unread();
+    test_take_best();
     return tap_done();
 }

@@ -269,7 +269,7 @@ static void know(const struct look *v, struct lease_other *o, int64_t changed_ns
     s->is_renewed = changed_ns != o->begin_ns;
     s->still_ms = now_ms(l) - o->first_ms;
     s->age_ms = v->now_ns / 1000000 - changed_ns / 1000000;
-    s->is_here = s->is_whole && strcmp(s->note.machine, l->own.machine) == 0;
+    s->is_here = strcmp(s->note.machine, l->own.machine) == 0;
     s->is_running = s->is_here &&
                     l->world.is_running(l->world.arg, s->note.pid, s->note.start);
 }
@@ -350,7 +350,7 @@ static bool is_inherited(struct lease *l, struct io *io, int root)
     int64_t changed_ns;
 
     if (see(io, root, l->name, &s, &changed_ns) < 0 || !s.is_whole ||
-        s.note.state != LEASE_HAS || strcmp(s.note.run, l->own.run) != 0) {
+        s.note.state != LEASE_HAS) {
         return false;
     }
     l->own.since_s = s.note.since_s;

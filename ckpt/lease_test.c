@@ -300,24 +300,6 @@ static void test_clock_jumps(void)
     world_end(&w);
 }
 
-/* What was renewed too long ago is not taken for ours: another one may be about to get it. */
-static void test_asleep(void)
-{
-    struct world w;
-    struct lease a;
-    struct error e;
-    int64_t since;
-
-    world_begin(&w);
-    a = run_of(&w, "a", "m1", 1);
-    hold(&w, &a, &e);
-    set_time(&w, w.now_ms + LEASE_GOOD_MS + 1);
-    since = --a.own.since_s; /* so the file is another one's by its words */
-    is_int(hold(&w, &a, &e), 0, "one that slept takes it again");
-    ok(a.own.since_s == since + 1, "with a look at what is there");
-    world_end(&w);
-}
-
 /* --- what others put there --- */
 
 static void test_strange(void)
@@ -393,7 +375,9 @@ static void test_killed_at_each_call(void)
             n_stuck += hold(&w, &b, &e) < 0 || w.n_waits > 0;
             drop(&w, &b);
             names_in(&w, names);
-            n_left += names[0] && strcmp(names, ".muster-run-a.new ") != 0;
+            /* What it was writing when nothing else of it was there is nobody's: the
+             * second to the fourth call, before the first rename. */
+            n_left += strcmp(names, !same && at > 1 && at < 5 ? ".muster-run-a.new " : "") != 0;
             disk_destroy(w.disk);
         }
     }
@@ -704,7 +688,6 @@ int main(void)
     test_elsewhere();
     test_ends_meanwhile();
     test_clock_jumps();
-    test_asleep();
     test_strange();
     test_killed_at_each_call();
     test_errors();

@@ -12,12 +12,16 @@
 #include "tests/lib/mapped.h"
 #include "tests/lib/tap.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 /* Three tensors that do not end with blocks: 4 rows of a block and a little, 6 MB, and
@@ -311,6 +315,140 @@ static void test_damage(void)
     close(fd);
 }
 
+/* --- past the page cache --- */
+
+/* A filesystem that takes O_DIRECT, and then reads, or not; of which nothing is in the cache.
+ * There is one thread then, which has one file at a time. */
+static struct {
+    bool is_on, is_refused, is_stuck, is_cut;
+    int n_direct, n_refused;
+    int direct_fd;
+} disk = {.direct_fd = -1};
+
+int __real_thread_start(pthread_t *thread, void *(*f)(void *arg), void *arg);
+int __wrap_thread_start(pthread_t *thread, void *(*f)(void *arg), void *arg);
+int __real_fcntl(int fd, int cmd, ...);
+int __wrap_fcntl(int fd, int cmd, ...);
+ssize_t __real_pread(int fd, void *to, size_t n, off_t at);
+ssize_t __wrap_pread(int fd, void *to, size_t n, off_t at);
+ssize_t __real_preadv2(int fd, const struct iovec *iov, int n, off_t at, int flags);
+ssize_t __wrap_preadv2(int fd, const struct iovec *iov, int n, off_t at, int flags);
+
+int __wrap_thread_start(pthread_t *thread, void *(*f)(void *arg), void *arg)
+{
+    return disk.is_on ? -EAGAIN : __real_thread_start(thread, f, arg);
+}
+
+int __wrap_fcntl(int fd, int cmd, ...)
+{
+    va_list args;
+    long arg;
+
+    va_start(args, cmd);
+    arg = va_arg(args, long);
+    va_end(args);
+    if (!disk.is_on || cmd != F_SETFL) {
+        return __real_fcntl(fd, cmd, arg);
+    }
+    if (disk.is_stuck && !(arg & O_DIRECT)) {
+        errno = EPERM;
+        return -1;
+    }
+    disk.direct_fd = arg & O_DIRECT ? fd : -1;
+    return 0;
+}
+
+ssize_t __wrap_pread(int fd, void *to, size_t n, off_t at)
+{
+    if (disk.is_on && disk.is_cut) {
+        return 0;
+    }
+    if (disk.is_on && fd == disk.direct_fd) {
+        disk.n_direct++;
+        if (disk.is_refused || n % 4096 || at % 4096) {
+            disk.n_refused++;
+            memset(to, 0xee, n);
+            errno = EINVAL;
+            return -1;
+        }
+    }
+    return __real_pread(fd, to, n, at);
+}
+
+ssize_t __wrap_preadv2(int fd, const struct iovec *iov, int n, off_t at, int flags)
+{
+    errno = EAGAIN;
+    return disk.is_on ? -1 : __real_preadv2(fd, iov, n, at, flags);
+}
+
+static bool load_from(struct error *e)
+{
+    _load_ struct load l = {0};
+    bool is_right;
+
+    open_load(io_system(), &l);
+    disk.is_on = true;
+    disk.direct_fd = -1;
+    disk.n_direct = disk.n_refused = 0;
+    is_right = load_all(&l, NULL, 1, e);
+    disk.is_on = false;
+    return is_right;
+}
+
+static void test_direct(void)
+{
+    int n_blocks = (int)(file_bytes / DIGEST_BLOCK_BYTES);
+    struct error e = {0};
+
+    ok(load_from(&e), "what is not in the cache: %s", e.text);
+    ok(disk.n_direct >= n_blocks && disk.n_refused == 0, "is read past it, as far as it is even");
+    disk.is_refused = true;
+    ok(load_from(&e), "or not, where that is refused: %s", e.text);
+    is_int(disk.n_refused, 1, "once is enough");
+    disk.is_refused = false;
+    disk.is_stuck = true;
+    ok(!load_from(&e), "a descriptor that stays as it is");
+    is_int(e.code, EPERM, "that is told: %s", e.text);
+    disk.is_stuck = false;
+}
+
+/* A file that is not what it was when it was looked at. */
+static void test_replaced(void)
+{
+    static const char file[] = "r00000.safetensors";
+    _load_ struct load l = {0};
+    struct error e = {0};
+
+    open_load(io_system(), &l);
+    disk.is_on = disk.is_cut = true;
+    ok(!load_all(&l, NULL, 1, &e), "one that is cut now");
+    disk.is_on = disk.is_cut = false;
+    is_int(e.code, ERR_FORMAT, "is damaged");
+    like(e.text, "r00000.safetensors was cut or replaced while it was read", "as that: %s", e.text);
+    renameat(l.step.dir, file, l.step.dir, "away");
+    symlinkat("away", l.step.dir, file);
+    ok(!load_all(&l, NULL, 1, &e), "a link in its place");
+    is_int(e.code, ERR_FORMAT, "is none");
+    like(e.text, "was cut or replaced", "as that: %s", e.text);
+    unlinkat(l.step.dir, file, 0);
+    ok(!load_all(&l, NULL, 1, &e) && e.code == ENOENT, "nor nothing: %s", e.text);
+    renameat(l.step.dir, "away", l.step.dir, file);
+    ok(load_all(&l, NULL, 1, &e), "as it was: %s", e.text);
+}
+
+/* Of a file that is shorter than what lies in it, a tensor is told, and no damage. */
+static void test_behind(void)
+{
+    _load_ struct load l = {0};
+    struct error e = {0};
+
+    open_load(io_system(), &l);
+    l.step.manifest.files[0].bytes--;
+    ok(!load_all(&l, NULL, 1, &e), "a file that is a byte too short");
+    is_int(e.code, ERR_FORMAT, "is damaged");
+    like(e.text, "a tensor lies behind the end of r00000.safetensors", "as that: %s", e.text);
+}
+
 /* By any number of threads, each with a buffer of its own where it reads. */
 static void test_threads(void)
 {
@@ -341,6 +479,9 @@ int main(void)
     test_cache();
     test_look();
     test_damage();
+    test_direct();
+    test_behind();
+    test_replaced();
     close(root);
     fs_remove_tree(root_path, NULL);
     free(wide);

@@ -398,8 +398,8 @@ static int check_lengths(const struct array f[N_FIELDS],
     bool is_sound = f[DTYPES].n == n && f[N_DIMS].n == n && f[BEGINS].n == n;
 
     for (size_t i = 0; i < n && is_sound; i++) {
-        is_sound = a->name_ends[i] >= at && a->name_ends[i] <= f[NAMES].n &&
-                   a->dtypes[i] < N_DTYPES && a->n_dims[i] <= BOX_MAX_DIMS;
+        is_sound = a->name_ends[i] >= at && a->dtypes[i] < N_DTYPES &&
+                   a->n_dims[i] <= BOX_MAX_DIMS;
         at = a->name_ends[i];
         dims += a->n_dims[i];
     }

@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "ckpt/arrays.h"
 #include "ckpt/digest.h"
 #include "ckpt/gather.h"
 #include "tests/lib/tap.h"
@@ -230,6 +231,115 @@ static void test_wrong(void)
     }
 }
 
+/* A part with its digest, whose arrays say what no writer does: one of them has so many
+ * elements more, or another value; and there are lengths and boxes of so many dimensions
+ * more. */
+static int decode_changed(size_t array, int more, size_t at, uint64_t value, int more_dims,
+                          struct error *e)
+{
+    enum { N = 8 };
+    void *data[N] = {0};
+    struct array fields[N] = {
+        {"names", DTYPE_U8, &data[0], 0}, {"name_ends", DTYPE_U64, &data[1], 0},
+        {"dtypes", DTYPE_U8, &data[2], 0}, {"n_dims", DTYPE_U8, &data[3], 0},
+        {"shapes", DTYPE_U64, &data[4], 0}, {"boxes", DTYPE_U64, &data[5], 0},
+        {"begins", DTYPE_U64, &data[6], 0}, {"blocks", DTYPE_U64, &data[7], 0},
+    };
+    struct part p = example();
+    _part_ struct part back = {0};
+    _st_file_ struct st_file f = {0};
+    _buf_ struct buf b = {0}, changed = {0};
+    int rc;
+
+    encode(&p, &b);
+    if (arrays_decode(b.data, b.len - 8, "part", fields, N, &f, e) < 0) {
+        bail_out("no arrays");
+    }
+    for (size_t i = 4; i <= 5; i++) { /* the lengths, and the boxes */
+        size_t n = fields[i].n, room = n + (i - 3) * (size_t)more_dims;
+
+        data[i] = reallocarray(data[i], room + 1, sizeof(uint64_t));
+        memset((uint64_t *)data[i] + n, 0, (room + 1 - n) * sizeof(uint64_t));
+        fields[i].n = room;
+    }
+    fields[array].n = (size_t)((int)fields[array].n + more);
+    if (more == 0 && fields[array].dtype == DTYPE_U8) {
+        ((uint8_t *)data[array])[at] = (uint8_t)value;
+    } else if (more == 0) {
+        ((uint64_t *)data[array])[at] = value;
+    }
+    if (arrays_encode(fields, N, f.meta, f.n_meta, &changed, e) < 0) {
+        bail_out("no part");
+    }
+    buf_append(&changed, "digest!!", 8);
+    part_seal(&changed);
+    rc = part_decode(changed.data, changed.len, &back, e);
+    for (size_t i = 0; i < N; i++) {
+        free(data[i]);
+    }
+    return rc;
+}
+
+static void test_wrong_arrays(void)
+{
+    enum { NAMES, NAME_ENDS, DTYPES, N_DIMS, SHAPES, BOXES, BEGINS };
+    static const struct {
+        size_t array;
+        int more;
+        size_t at;
+        uint64_t value;
+        const char *what;
+    } cases[] = {
+        {NAME_ENDS, 0, 0, 20, "the end of a name before that of the one before"},
+        {NAME_ENDS, 0, 1, 23, "or behind all names"},
+        {NAME_ENDS, 0, 2, 21, "names that are nobody's"},
+        {DTYPES, 0, 1, N_DTYPES, "an unknown dtype"},
+        {DTYPES, 0, 2, N_DTYPES, "also of the last piece"},
+        {N_DIMS, 0, 0, BOX_MAX_DIMS + 1, "too many dimensions"},
+        {N_DIMS, 0, 1, 1, "one more than there are lengths"},
+        {N_DIMS, 0, 0, 1, "or one less"},
+        {NAME_ENDS, -1, 0, 0, "a name too few"},
+        {DTYPES, -1, 0, 0, "a dtype too few"}, {DTYPES, 1, 0, 0, "or too many"},
+        {N_DIMS, -1, 0, 0, "a number of dimensions too few"},
+        {N_DIMS, 1, 0, 0, "or too many"},
+        {SHAPES, -1, 0, 0, "a length too few"}, {SHAPES, 1, 0, 0, "or too many"},
+        {BOXES, -1, 0, 0, "a number of a box too few"}, {BOXES, 1, 0, 0, "or too many"},
+        {BEGINS, -1, 0, 0, "a place too few"}, {BEGINS, 1, 0, 0, "or too many"},
+    };
+    struct error e = {0};
+
+    is_int(decode_changed(NAME_ENDS, 0, 0, 7, 0, &e), 0, "as it is: %s", e.text);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        e = (struct error){0};
+        is_int(decode_changed(cases[i].array, cases[i].more, cases[i].at, cases[i].value, 0,
+                              &e),
+               -ERR_FORMAT, "%s", cases[i].what);
+        like(e.text, "do not belong together", "said so");
+    }
+}
+
+/* Lengths and boxes for more dimensions than there may be. */
+static void test_many_dimensions(void)
+{
+    uint64_t shape[BOX_MAX_DIMS], at[BOX_MAX_DIMS] = {0};
+    struct part_piece piece = {"w", DTYPE_U8, BOX_MAX_DIMS, shape, at, shape, 100};
+    struct part p = example();
+    _part_ struct part back = {0};
+    _buf_ struct buf b = {0};
+    struct error e = {0};
+
+    for (size_t i = 0; i < ARRAY_SIZE(shape); i++) {
+        shape[i] = 1;
+    }
+    p.pieces = &piece;
+    p.n_pieces = 1;
+    encode(&p, &b);
+    is_int(part_decode(b.data, b.len, &back, NULL), 0, "as many dimensions as there may be");
+    is_int(decode_changed(3, 0, 0, BOX_MAX_DIMS + 1, BOX_MAX_DIMS - 1, &e), -ERR_FORMAT,
+           "one more, with a length and a box");
+    like(e.text, "do not belong together", "said so");
+}
+
 /* --- gathering --- */
 
 static char root[] = "/tmp/part-XXXXXX";
@@ -353,6 +463,8 @@ int main(int argc, char **argv)
     test_finish_newer();
     test_damage();
     test_wrong();
+    test_wrong_arrays();
+    test_many_dimensions();
     test_gather();
     return tap_done();
 }

@@ -157,6 +157,90 @@ static void test_headers(void)
     ok(!h.has_length && h.date == 0, "nonsense is nothing");
 }
 
+static void test_retry_after(void)
+{
+    static const struct {
+        const char *lines;
+        int64_t want;
+    } cases[] = {
+        {"Retry-After: Fri, 24 May 2013 00:00:09 GMT\n", 9}, /* by our clock */
+        {"Date: Fri, 24 May 2013 00:00:04 GMT\n"
+         "Retry-After: Fri, 24 May 2013 00:00:09 GMT\n", 5},
+        {"Retry-After: Thu, 23 May 2013 00:00:09 GMT\n", 0},
+        {"Retry-After: Sat, 25 May 2013 00:00:09 GMT\n", 300},
+        {"Retry-After: 299\n", 299},
+        {"Retry-After: soon\n", -1},
+        {"Retry-After: \n", -1},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct s3_head h;
+        char lines[256];
+
+        snprintf(lines, sizeof(lines), "HTTP/1.1 503 Slow\n%s", cases[i].lines);
+        take_lines(&h, lines);
+        is_int(h.retry_after_s, cases[i].want, "%s", cases[i].lines);
+    }
+}
+
+static void test_odd_lines(void)
+{
+    static const struct {
+        const char *line;
+        int status;
+    } cases[] = {
+        {"HTTP/2 204", 204}, {"http/1.1 404 x", 404}, {"HTTP/1.1 2001", 200},
+        {"HTTP/1.1 20 OK", 20}, {"HTTP/1.1 20A", 20}, {"HTTP/1.1 ", 206},
+        {"HTTP/1.1", 206}, {"HTTPS 500", 206}, {"", 206}, {" \r\n", 206}, {":", 206},
+    };
+    char line[1100];
+    struct s3_head h;
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        take_lines(&h, "HTTP/1.1 206 Partial\n");
+        s3_head_line(&h, cases[i].line, strlen(cases[i].line), 0);
+        is_int(h.status, cases[i].status, "'%s'", cases[i].line);
+    }
+    for (size_t len = 1023; len <= sizeof(line); len += len == 1023 ? 1 : 76) {
+        take_lines(&h, "HTTP/1.1 206 Partial\n");
+        memset(line, ' ', sizeof(line));
+        memcpy(line, "content-length:", 15);
+        line[len - 1] = '7';
+        s3_head_line(&h, line, len, 0);
+        is_int(h.has_length, len < 1024, "a line of %zu bytes", len);
+    }
+    s3_head_line(&h, "etag: a\0b", 9, 0);
+    is_str(h.etag, "", "one with a zero byte");
+    s3_head_line(&h, "etag: a\t \r\n", 11, 0);
+    is_str(h.etag, "a", "one with blanks behind it");
+}
+
+/* Refused without a word, by clocks that are so far apart. */
+static void test_clocks(void)
+{
+    static const struct {
+        int status;
+        time_t date, now;
+        const char *code;
+        enum s3_next next;
+    } cases[] = {
+        {403, 1000240, 1000000, "", S3_GIVE_UP}, {403, 1000241, 1000000, "", S3_ADJUST},
+        {403, 1000000, 1000240, "", S3_GIVE_UP}, {403, 1000000, 1000241, "", S3_ADJUST},
+        {404, 1000000, 1009999, "", S3_GIVE_UP}, {500, 1000000, 1009999, "", S3_AGAIN},
+        {403, 0, 1000000, "", S3_GIVE_UP}, {403, 0, 1000000, "SlowDown", S3_AGAIN},
+        {403, 0, 1000000, "RequestTimeTooSkewed", S3_GIVE_UP}, /* with which clock? */
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct s3_head h = {.status = cases[i].status, .date = cases[i].date};
+        struct s3_outcome o = {.has_answer = true, .head = &h, .now = cases[i].now,
+                               .code = cases[i].code};
+
+        is_int(s3_what_next(&o), cases[i].next, "%d of %lld, at %lld %s", h.status,
+               (long long)h.date, (long long)o.now, o.code);
+    }
+}
+
 static void test_what_next(void)
 {
     static const struct {
@@ -171,6 +255,17 @@ static void test_what_next(void)
         {200, "InternalError", S3_AGAIN}, {412, "PreconditionFailed", S3_GIVE_UP},
         {409, "ConditionalRequestConflict", S3_AGAIN},
         {403, "RequestTimeTooSkewed", S3_ADJUST},
+        {400, "RequestExpired", S3_ADJUST},
+        {408, "", S3_AGAIN},              {502, "", S3_AGAIN},
+        {503, "", S3_AGAIN},              {504, "", S3_AGAIN},
+        {501, "", S3_GIVE_UP},            {400, "", S3_GIVE_UP},
+        {400, "RequestTimeout", S3_AGAIN},
+        {400, "XAmzContentSHA256Mismatch", S3_AGAIN},
+        {400, "XAmzContentChecksumMismatch", S3_AGAIN},
+        {400, "IncompleteBody", S3_AGAIN}, {409, "OperationAborted", S3_AGAIN},
+        {400, "Throttling", S3_AGAIN},    {400, "ThrottlingException", S3_AGAIN},
+        {400, "SlowDown", S3_AGAIN},      {400, "ServiceUnavailable", S3_AGAIN},
+        {400, "TooManyRequests", S3_AGAIN},
     };
     struct s3_head h = {.date = 1000000};
     struct s3_outcome o = {.has_answer = true, .head = &h, .now = 1000000};
@@ -181,6 +276,7 @@ static void test_what_next(void)
         is_int(s3_what_next(&o), rows[i].next, "%d %s", h.status, o.code);
     }
     o.is_adjusted = true;
+    o.code = "RequestTimeTooSkewed";
     is_int(s3_what_next(&o), S3_GIVE_UP, "the clock is taken once");
     o.is_adjusted = false;
     o.code = "";
@@ -189,6 +285,11 @@ static void test_what_next(void)
     is_int(s3_what_next(&o), S3_ADJUST, "refused without a word, an hour apart");
     o.now -= 7200;
     is_int(s3_what_next(&o), S3_ADJUST, "in either direction");
+    test_clocks();
+    o.is_cut = true;
+    h.status = 404;
+    is_int(s3_what_next(&o), S3_AGAIN, "an answer that is cut");
+    o.is_cut = false;
     o.has_answer = false;
     is_int(s3_what_next(&o), S3_AGAIN, "no answer");
     o.is_hopeless = true;
@@ -200,7 +301,10 @@ static void test_what_next(void)
             ok(false, "try %u waits for %llu ms", n, (unsigned long long)ms);
         }
     }
-    ok(s3_wait_ms(1, 7, 12345) >= 7000, "not before the server says");
+    is_int(s3_wait_ms(1, 7, 12345), 7000 + 12345 % 250, "not before the server says");
+    is_int(s3_wait_ms(9, 0, 249), 249, "at once, where it says so");
+    is_int(s3_wait_ms(62, -1, 0), 10000, "however often it was tried");
+    is_int(s3_wait_ms(1, -1, 0), 200, "and soon at first");
 }
 
 /* --- answers --- */
@@ -430,6 +534,8 @@ int main(void)
     test_signatures();
     test_sums();
     test_headers();
+    test_retry_after();
+    test_odd_lines();
     test_what_next();
     test_listing();
     test_uploads();

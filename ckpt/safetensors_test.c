@@ -74,6 +74,7 @@ static const struct {
      "\"b\":{" ONE "}}", 1, NULL},
     {DEEP("[[[[[]]]]]" CLOSE_120), 1, NULL},
     {DEEP("[[[[[[]]]]]]" CLOSE_120), 1, "more than 127 levels"},
+    {DEEP("[[[[[[]]]]]],{},[]" CLOSE_120), 1, "more than 127 levels"},
     {"{\"[[\":{" ONE ",\"\\\"[\":{}}}", 1, NULL},
 
     {"{\"__metadata__\":null}", 0, "is no object"},
@@ -125,6 +126,10 @@ static const struct {
      "length 0 of its shape"},
     {"{\"-0\":{" ONE "},\"__metadata__\":{\"\\\"-0\":\"-0\"}}", 1, NULL},
     {"{\"a\":{" ONE ",\"x\":1e-0,\"y\":-0.5}}", 1, NULL},
+    {"{\"a\":{" ONE ",\"x\":1E-0,\"y\":[-0e1,-0E1]}}", 1, NULL},
+    {"-0", 0, "does not begin with '{'"},
+    {"{-0", 0, "a number of the header is -0"},
+    {"{]]]{", 0, "no JSON object"},
     {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0]}}", 1,
      "data_offsets"},
     {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1,2]}}", 1,
@@ -176,6 +181,29 @@ static void test_headers(void)
         } else {
             ok(rc == 0, "taken: %s (%s)", headers[i].header, e.text);
         }
+    }
+}
+
+/* What follows a header in memory is none of it. */
+static void test_behind(void)
+{
+    static const struct {
+        const char *bytes;
+        size_t len;
+        const char *why;
+    } cases[] = {
+        {"{-0", 2, "no JSON object"},
+        {"{-0.5", 3, "a number of the header is -0"},
+        {"{-0e5", 3, "a number of the header is -0"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _st_file_ struct st_file f = {0};
+        struct error e = {0};
+
+        is_int(st_read(cases[i].bytes, cases[i].len, 100, &f, &e), -ERR_FORMAT,
+               "%zu bytes of %s", cases[i].len, cases[i].bytes);
+        like(e.text, cases[i].why, "and why");
     }
 }
 
@@ -420,6 +448,7 @@ int main(int argc, char **argv)
     }
     test_prefix();
     test_headers();
+    test_behind();
     test_strings();
     test_write();
     test_write_long();

@@ -26,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 enum { MAX_NAMES = 64, STEP = 10 };
@@ -55,6 +56,22 @@ static atomic_uint n_gets;
 static const char *no_get; /* the end of a key that is not to be had */
 static int sealed_dir = -1; /* looked at with each write */
 static bool was_sealed;
+static int comes_into = -1; /* something is put there with each get */
+static bool has_no_room;
+
+int __real_fstatvfs(int fd, struct statvfs *ret);
+int __wrap_fstatvfs(int fd, struct statvfs *ret);
+
+int __wrap_fstatvfs(int fd, struct statvfs *ret)
+{
+    int rc = __real_fstatvfs(fd, ret);
+
+    if (rc == 0 && has_no_room) {
+        ret->f_blocks = 1000;
+        ret->f_bfree = ret->f_bavail = 0;
+    }
+    return rc;
+}
 
 /* Of two threads on a file of two pieces one does not write before the other, with its own
  * piece, has gone on to another file. */
@@ -121,6 +138,9 @@ int __wrap_s3_get_range(struct s3 *s, const char *key, uint64_t at, void *to, si
                         struct error *e)
 {
     atomic_fetch_add(&n_gets, 1);
+    if (comes_into >= 0) {
+        mkdirat(comes_into, other, 0700);
+    }
     if (ends_so(key, "b.bin")) {
         atomic_store(&is_held, false);
     }
@@ -163,7 +183,7 @@ static int open_new(const char *top, const char *name)
 /* a.bin is of two pieces. */
 static void put_files(int from)
 {
-    _close_ int dir = -1, a = -1, b = -1;
+    _close_ int dir = -1, a = -1, b = -1, c = -1;
 
     if (mkdirat(from, other, 0700) < 0) {
         bail_out("mkdir %s", other);
@@ -171,7 +191,9 @@ static void put_files(int from)
     dir = openat(from, other, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     a = openat(dir, "a.bin", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     b = openat(dir, "b.bin", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    if (fs_write_all(a, "begin", 5) < 0 || ftruncate(a, DIGEST_BLOCK_BYTES + 5) < 0 ||
+    c = openat(dir, "COMMIT", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (fs_write_all(c, "its own", 7) < 0 || fs_write_all(a, "begin", 5) < 0 ||
+        ftruncate(a, DIGEST_BLOCK_BYTES + 5) < 0 ||
         fs_write_all(b, "short", 5) < 0) {
         bail_out("no files of %s", other);
     }
@@ -346,6 +368,109 @@ static void test_unsealed(void)
     teardown(&b);
 }
 
+/* --- in which order --- */
+
+/* What was synced last, the last one last. */
+static void synced_last(const char *const *want, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        is_str(n_synced >= n ? synced[n_synced - n + i] : "", want[i], "%zu before the end",
+               n - 1 - i);
+    }
+}
+
+static void test_order(void)
+{
+    struct error e;
+    struct bench b;
+
+    setup(&b);
+    is_int(pull(&b, &b.own, &e), 0, "one of ours%s", e.text);
+    synced_last((const char *const[]){b.own.name, "to", ".COMMIT.new", b.own.name}, 4);
+    is_int(pull(&b, &b.others, &e), 0, "another program's%s", e.text);
+    synced_last((const char *const[]){"to"}, 1);
+    teardown(&b);
+}
+
+static void touch(int dir, const char *name)
+{
+    _close_ int fd = openat(dir, name, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+    if (fd < 0) {
+        bail_out("no %s", name);
+    }
+}
+
+/* Of one who was killed when he put its seal there, or began to remove it. */
+static void test_left(void)
+{
+    struct error e;
+    struct bench b;
+    _close_ int own = -1;
+
+    setup(&b);
+    is_int(pull(&b, &b.own, &e), 0, "one of ours%s", e.text);
+    own = open_own(&b);
+    unlinkat(own, first, 0);
+    touch(own, ".COMMIT.old");
+    no_get = first;
+    is_int(pull(&b, &b.own, &e), -EAGAIN, "a file is missing, and not to be had");
+    no_get = NULL;
+    ok(!is_there(own, ".COMMIT.old"), "no removal goes on meanwhile");
+    ok(was_synced(b.own.name), "which is on the disk before anything is fetched");
+    touch(own, ".COMMIT.old");
+    touch(own, ".COMMIT.new");
+    is_int(pull(&b, &b.own, &e), 0, "it is whole in the end%s", e.text);
+    ok(is_whole(&b) && !is_there(own, ".COMMIT.old") && !is_there(own, ".COMMIT.new"),
+       "with nothing else");
+    unlinkat(own, "COMMIT", 0);
+    touch(own, ".COMMIT.old");
+    is_int(pull(&b, &b.own, &e), 0, "also where no file is fetched%s", e.text);
+    ok(is_whole(&b) && !is_there(own, ".COMMIT.old"), "none is left");
+    teardown(&b);
+}
+
+/* A file of another program's is none of our seals. */
+static void test_others_commit(void)
+{
+    struct error e;
+    struct bench b;
+
+    setup(&b);
+    no_get = "b.bin";
+    is_int(pull(&b, &b.others, &e), -EAGAIN, "one with a file COMMIT, half of it");
+    no_get = NULL;
+    is_int(pull(&b, &b.others, &e), 0, "and then all of it%s", e.text);
+    ok(is_there(b.to, "checkpoint-5/COMMIT") && is_there(b.to, "checkpoint-5/b.bin"), "it is");
+    teardown(&b);
+}
+
+static void test_name_comes(void)
+{
+    struct error e;
+    struct bench b;
+
+    setup(&b);
+    comes_into = b.to;
+    is_int(pull(&b, &b.others, &e), -EEXIST, "somebody makes one of that name meanwhile");
+    comes_into = -1;
+    ok(is_there(b.to, other) && !is_there(b.to, "checkpoint-5/b.bin"), "which stays");
+    teardown(&b);
+}
+
+static void test_no_room(void)
+{
+    struct error e;
+    struct bench b;
+
+    setup(&b);
+    has_no_room = true;
+    is_int(pull(&b, &b.own, &e), -ENOSPC, "a disk that is full: %s", e.text);
+    is_int(atomic_load(&n_gets), 0, "nothing is fetched");
+    has_no_room = false;
+    teardown(&b);
+}
+
 /* Writes over some of COMMIT. */
 static void change_commit(int own, const char *text, off_t at)
 {
@@ -455,6 +580,11 @@ int main(void)
     test_here_is_lost();
     test_fetched_is_lost();
     test_unsealed();
+    test_order();
+    test_left();
+    test_others_commit();
+    test_name_comes();
+    test_no_room();
     test_commit_here();
     test_others_are_here();
     test_two_threads();

@@ -8,6 +8,7 @@
 #include "base/fs.h"
 #include "tests/lib/tap.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -66,6 +67,62 @@ static void test_text(void)
            strlen(name) == FOUND_NAME_BYTES - 1, "the longest that there is");
     ok(!tracker_parse("latest", "a\0b", 3, name), "one with a zero byte");
 }
+
+/* --- calls that fail --- */
+
+/* Of that name, or at all where there is none, the call fails so. */
+static struct {
+    const char *open, *stat;
+    int error;
+    bool is_read, is_fstat;
+    int n_readdir; /* the n-th from now on */
+} fails;
+
+int __real_openat(int dir, const char *name, int flags, ...);
+int __wrap_openat(int dir, const char *name, int flags, ...);
+int __real_fstatat(int dir, const char *name, struct stat *st, int flags);
+int __wrap_fstatat(int dir, const char *name, struct stat *st, int flags);
+int __real_fstat(int fd, struct stat *st);
+int __wrap_fstat(int fd, struct stat *st);
+ssize_t __real_pread(int fd, void *to, size_t n, off_t at);
+ssize_t __wrap_pread(int fd, void *to, size_t n, off_t at);
+struct dirent *__real_readdir(DIR *d);
+struct dirent *__wrap_readdir(DIR *d);
+
+static bool fail(bool does)
+{
+    errno = does ? fails.error : errno;
+    return does;
+}
+
+int __wrap_openat(int dir, const char *name, int flags, ...)
+{
+    return fail(fails.open && strcmp(fails.open, name) == 0)
+               ? -1 : __real_openat(dir, name, flags, 0600);
+}
+
+int __wrap_fstatat(int dir, const char *name, struct stat *st, int flags)
+{
+    return fail(fails.stat && strcmp(fails.stat, name) == 0)
+               ? -1 : __real_fstatat(dir, name, st, flags);
+}
+
+int __wrap_fstat(int fd, struct stat *st)
+{
+    return fail(fails.is_fstat) ? -1 : __real_fstat(fd, st);
+}
+
+ssize_t __wrap_pread(int fd, void *to, size_t n, off_t at)
+{
+    return fail(fails.is_read) ? -1 : __real_pread(fd, to, n, at);
+}
+
+struct dirent *__wrap_readdir(DIR *d)
+{
+    return fail(fails.n_readdir > 0 && --fails.n_readdir == 0) ? NULL : __real_readdir(d);
+}
+
+/* --- directories --- */
 
 static void put(int dir, const char *name, const char *text)
 {
@@ -137,9 +194,88 @@ static void test_directory(void)
     is_int(tracker_read(-1, &(struct strlist){0}), -EBADF, "a directory that cannot be read");
 }
 
+static int read_with(int dir, int error)
+{
+    _strlist_ struct strlist names = {0};
+    int rc;
+
+    fails.error = error;
+    rc = tracker_read(dir, &names);
+    memset(&fails, 0, sizeof(fails));
+    return rc;
+}
+
+/* What cannot be read may name any: that is said. */
+static void test_errors(void)
+{
+    char path[] = "/tmp/tracker.XXXXXX";
+    int dir, n_wrong = 0;
+
+    if (!mkdtemp(path)) {
+        bail_out("mkdtemp");
+    }
+    dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    put(dir, "a.ckpt", "x");
+    put(dir, "latest", "a.ckpt");
+    symlinkat("a.ckpt", dir, "last");
+    fails.open = "latest";
+    is_int(read_with(dir, EACCES), -EACCES, "a tracker that is not for us");
+    fails.open = MEGATRON;
+    is_int(read_with(dir, EIO), -EIO, "one that cannot be opened");
+    fails.open = "latest_universal";
+    is_int(read_with(dir, ENXIO), 0, "a socket is none");
+    fails.open = ".";
+    is_int(read_with(dir, EMFILE), -EMFILE, "the directory itself");
+    fails.is_fstat = true;
+    is_int(read_with(dir, ESTALE), -ESTALE, "one that cannot be looked at");
+    fails.is_read = true;
+    is_int(read_with(dir, EIO), -EIO, "or read");
+    fails.stat = "last";
+    is_int(read_with(dir, EIO), -EIO, "a link that cannot be looked at");
+    fails.stat = "a.ckpt";
+    is_int(read_with(dir, EACCES), -EACCES, "nor what may be behind it");
+    fails.stat = "a.ckpt";
+    is_int(read_with(dir, ENOENT), 0, "a name that has just gone");
+    for (int n = 1; n <= 12; n++) { /* twice two dots, three names, and the end */
+        fails.n_readdir = n;
+        n_wrong += read_with(dir, EIO) != -EIO;
+    }
+    is_int(n_wrong, 0, "names that cannot be read, at the first look or the second");
+    is_str(named(dir), "a.ckpt a.ckpt ", "else both name it");
+    close(dir);
+    fs_remove_tree(path, NULL);
+}
+
+static void test_many_links(void)
+{
+    enum { N = 40 };
+    char path[] = "/tmp/tracker.XXXXXX", name[32], link[32];
+    _strlist_ struct strlist names = {0};
+    int dir;
+
+    if (!mkdtemp(path)) {
+        bail_out("mkdtemp");
+    }
+    dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; i < N; i++) {
+        snprintf(name, sizeof(name), "m-%d", i);
+        snprintf(link, sizeof(link), "%sl-%d", i == 7 ? "." : "", i);
+        put(dir, name, "x");
+        symlinkat(name, dir, link);
+    }
+    is_int(tracker_read(dir, &names), 0, "many links");
+    is_int((int)names.n, N - 1, "each names one");
+    ok(tracker_has(&names, "m-0") && tracker_has(&names, "m-39") && !tracker_has(&names, "m-7"),
+       "but for that whose name has a dot in front");
+    close(dir);
+    fs_remove_tree(path, NULL);
+}
+
 int main(void)
 {
     test_text();
     test_directory();
+    test_errors();
+    test_many_links();
     return tap_done();
 }

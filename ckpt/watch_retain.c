@@ -108,7 +108,7 @@ int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
             .is_apart = entry->series == FOUND_NO_SERIES ||
                         avoided_has_name(w->avoided, entry->found.name),
             .is_pinned = !entry->is_still || entry->found.kind == FOUND_MUSTER ||
-                         !watch_is_of_ours(w, entry) || !watch_can_say(entry) ||
+                         !watch_is_of_ours(w, entry) ||
                          tracker_has(&named, entry->found.name) ||
                          (pinned && strcmp(pinned, entry->found.name) == 0),
         };

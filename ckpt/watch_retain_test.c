@@ -84,14 +84,20 @@ static void on_removed(void *arg, const struct watch_entry *entry)
     snprintf(b->removed + at, sizeof(b->removed) - at, "%s ", entry->found.name);
 }
 
+static void retain_by(struct bench *b, unsigned keep, const char *best, const char *pinned,
+                      const char *want, const char *what)
+{
+    const struct retain_rule rule = {.keep = keep};
+
+    b->removed[0] = '\0';
+    is_int(watch_retain(&b->w, b->dir, &rule, best, pinned, on_removed, b), 0, "%s", what);
+    is_str(b->removed, want, "which go");
+}
+
 /* The newest stays, and what has the lowest loss. */
 static void retain(struct bench *b, const char *pinned, const char *want, const char *what)
 {
-    const struct retain_rule rule = {.keep = 1};
-
-    b->removed[0] = '\0';
-    is_int(watch_retain(&b->w, b->dir, &rule, "loss", pinned, on_removed, b), 0, "%s", what);
-    is_str(b->removed, want, "which go");
+    retain_by(b, 1, "loss", pinned, want, what);
 }
 
 /* --- the best --- */
@@ -176,7 +182,117 @@ static void test_best_unreadable(void)
     teardown(&b);
 }
 
+/* What is read for being the best is one of those that are whole, from then on. */
+static void test_best_counts(void)
+{
+    struct bench b;
+
+    put_four(&b, false);
+    check(&b, 1);
+    retain_by(&b, 2, "loss", NULL, "checkpoint-10 ", "two are whole: the newest, and the best");
+    teardown(&b);
+}
+
+/* It is written to while it is read. */
+static struct bench *writing;
+
+static int touch_open_file(struct io *io, int dir, const char *name)
+{
+    const struct timespec times[] = {{.tv_sec = 1}, {.tv_sec = 1}};
+
+    utimensat(writing->dir, "checkpoint-20/model.safetensors", times, 0);
+    return io_system_ops.open_file(io, dir, name);
+}
+
+static void test_best_written_now(void)
+{
+    struct io_ops ops = io_system_ops;
+    struct io io = {.ops = &ops};
+    struct bench b;
+
+    put_four(&b, false);
+    check(&b, 1);
+    writing = &b;
+    ops.open_file = touch_open_file;
+    b.w.io = &io;
+    retain(&b, NULL, "checkpoint-30 ", "what may be the best stays, and so does that of others");
+    teardown(&b);
+}
+
+/* --- the largest --- */
+
+static void put_file(const struct bench *b, const char *name)
+{
+    found_bed_put(b->dir, name, "\2\0\0\0\0\0\0\0{}", 10);
+}
+
+static void test_largest(void)
+{
+    struct bench b;
+
+    setup(&b);
+    put_trainer(&b, 10, "1.0", false);
+    put_trainer(&b, 20, "1.0", false);
+    look(&b);
+    put_trainer(&b, 30, "1.0", false);
+    if (watch_look(&b.w, b.dir, NULL) < 0) {
+        bail_out("no look");
+    }
+    (void)watch_check(&b.w, b.dir, &b.w.entries[2]);
+    retain_by(&b, 1, NULL, NULL, "checkpoint-10 ", "what is read now is whole, and older ones go");
+    ok(!b.w.entries[0].is_checked && b.w.entries[1].is_checked,
+       "it is the newest of those that nobody writes to");
+    teardown(&b);
+
+    setup(&b);
+    put_trainer(&b, 10, "1.0", false);
+    put_trainer(&b, 20, "1.0", false);
+    put_file(&b, "step20.safetensors");
+    look(&b);
+    (void)watch_check(&b.w, b.dir, &b.w.entries[2]);
+    retain_by(&b, 2, NULL, NULL, "", "two of one step, and one of them was read");
+    ok(b.w.entries[0].is_checked + b.w.entries[1].is_checked == 1, "that alone counts as whole");
+    teardown(&b);
+}
+
+static void test_short(void)
+{
+    struct bench b;
+
+    setup(&b);
+    for (unsigned i = 0; i < 5; i++) {
+        put_rank(&b, 10 + i / 2 * 10, i % 2, 0);
+    }
+    look(&b);
+    check(&b, 9);
+    retain_by(&b, 2, NULL, NULL, "", "the newest lacks a file, and counts for none");
+    put_rank(&b, 30, 1, 0);
+    look(&b);
+    check(&b, 9);
+    retain_by(&b, 2, NULL, NULL, "step10_rank1.safetensors step10_rank0.safetensors ",
+              "once that is there it does");
+    teardown(&b);
+}
+
 /* --- what stays --- */
+
+static void test_not_ours(void)
+{
+    struct bench b;
+
+    setup(&b);
+    found_bed_put(b.dir, "step-1.bin", "tokens", 6);
+    put_file(&b, "step-2\xff.safetensors");
+    put_file(&b, "step-3.safetensors");
+    put_file(&b, "step-4.safetensors");
+    look(&b);
+    check(&b, 9);
+    retain_by(&b, 1, NULL, NULL, "step-3.safetensors ", "nothing goes that was never seen whole");
+    is_int(watch_retain(&b.w, -1, &(struct retain_rule){.keep = 1}, NULL, NULL, on_removed, &b),
+           -EBADF, "nor anything where nobody knows what programs name as their last");
+    is_str(b.removed, "step-3.safetensors ", "none");
+    teardown(&b);
+}
 
 static void test_pinned(void)
 {
@@ -214,6 +330,15 @@ static bool is_there(const struct bench *b, const char *name)
     return faccessat(b->dir, name, F_OK, 0) == 0;
 }
 
+/* In place of libc's. */
+static bool no_sync;
+
+int fsync(int fd)
+{
+    errno = EIO;
+    return no_sync ? -1 : (int)syscall(SYS_fsync, fd);
+}
+
 static void test_remove(void)
 {
     char longest[NAME_MAX + 1] = "";
@@ -230,6 +355,13 @@ static void test_remove(void)
        "nothing is left of it");
     ok(is_there(&b, "checkpoint-20/model.safetensors"), "nor missing of others");
     is_int(watch_remove(b.dir, b.path, "checkpoint-10", &e), 0, "one that is gone");
+    is_str(e.text, "", "without a word");
+    no_sync = true;
+    is_int(watch_remove(b.dir, b.path, "checkpoint-20", &e), -EIO, "a name that may come back");
+    no_sync = false;
+    like(e.text, "/checkpoint-20: Input/output error", "of what");
+    ok(is_there(&b, ".muster-old-checkpoint-20/model.safetensors"), "has all of its files");
+    put_trainer(&b, 20, "1.0", false);
     found_bed_put(b.dir, "m-1.pt", "x", 1);
     is_int(watch_remove(b.dir, b.path, "m-1.pt", &e), 0, "a file");
     ok(!is_there(&b, "m-1.pt") && !is_there(&b, ".muster-old-m-1.pt"), "likewise");
@@ -254,6 +386,7 @@ static void test_sweep(void)
     is_int(watch_sweep(b.dir, b.path, NULL), 0, "a sweep");
     ok(!is_there(&b, ".muster-old-a") && !is_there(&b, ".muster-old-b"),
        "what was begun to be removed goes");
+    is_int(watch_sweep(-1, b.path, NULL), -EBADF, "a directory that cannot be listed");
     ok(is_there(&b, ".muster-copy-c") && is_there(&b, "muster-old-d") &&
        is_there(&b, "x.muster-old-e"), "and nothing else");
     teardown(&b);
@@ -358,6 +491,11 @@ int main(void)
     test_best_unread();
     test_best_written();
     test_best_unreadable();
+    test_best_counts();
+    test_best_written_now();
+    test_largest();
+    test_short();
+    test_not_ours();
     test_pinned();
     test_own();
     test_remove();

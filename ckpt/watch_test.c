@@ -200,6 +200,13 @@ static void test_proof(void)
     is_str(choose(&b), "", "none is chosen");
     is_str(b.passed, "x.ckpt x.safetensors ", "and of others nothing is said");
     is_int((int)watch_count(&b.w), 2, "nor are they counted");
+    for (size_t i = 0; i < b.w.n; i++) {
+        struct watch_entry *e = &b.w.entries[i];
+
+        ok(strcmp(e->found.name, "step-1.bin") != 0 ||
+               (e->found.is_step && e->facts.is_foreign && !watch_is_broken(&b.w, b.dir, e)),
+           "nor broken: %s", e->found.name);
+    }
     put(&b, "m-3.safetensors", 5);
     broken(&b, "", "", "a number that nobody calls a step");
     put(&b, "step-3.safetensors", 5);
@@ -434,6 +441,14 @@ static void test_avoided(void)
     b.w.avoided = "/c/m-4.safetensors\n/c/m-3.safetensors\n/c/m-2.safetensors\n"
                   "/c/m-1.safetensors\n";
     is_str(choose(&b), "", "of all there is none");
+    put(&b, "m-5.safetensors", 5);
+    b.w.avoided = NULL;
+    is_str(choose(&b), "m-4.safetensors", "one that is damaged");
+    is_str(b.passed, "m-5.safetensors ", "is told of");
+    b.w.avoided = "/c/m-5.safetensors\n";
+    is_str(choose(&b), "m-4.safetensors", "but where it is avoided");
+    is_str(b.passed, "", "it is not");
+    unlinkat(b.dir, "m-5.safetensors", 0);
     b.w.avoided = NULL;
     is_str(choose(&b), "m-4.safetensors", "and when it is over all are as before");
     teardown(&b);
@@ -503,7 +518,41 @@ static void test_world(void)
                step == 20 ? "one of three has saved" : "one of three does, always");
     }
     is_int((int)b.w.world, 0, "then three are not waited for");
+    is_int(b.w.entries[0].why.code, 0, "nor is anything said of it");
+    is_int(b.w.entries[1].why.code, 0, "or of the one before, which was read once more");
     teardown(&b);
+}
+
+/* What does not say that only some ranks save. */
+static void test_world_stays(void)
+{
+    static const struct {
+        unsigned worlds[2], ranks[2];
+        bool has_state;
+        const char *what;
+    } cases[] = {
+        {{3, 3}, {1, 2}, true, "one of three, and two of three"},
+        {{3, 4}, {1, 1}, true, "one of three, and one of four"},
+        {{1, 1}, {1, 1}, false, "all of them, and nothing else"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct bench b;
+
+        setup(&b);
+        put_trainer(&b, 10, true);
+        is_str(choose(&b), "checkpoint-10", "before the run");
+        for (unsigned k = 0; k < 2; k++) {
+            b.w.world = cases[i].worlds[k];
+            put_trainer(&b, 20 + 10 * k, cases[i].has_state);
+            for (unsigned r = 0; r < cases[i].ranks[k]; r++) {
+                put_rng(&b, 20 + 10 * k, r);
+            }
+            is_str(choose(&b), "checkpoint-10", "%s", cases[i].what);
+        }
+        is_int((int)b.w.world, (int)cases[i].worlds[1], "as many are waited for as before");
+        teardown(&b);
+    }
 }
 
 /* Of what was there before, nobody knows how many ranks saved it: others tell. */
@@ -570,6 +619,49 @@ static void test_sets(void)
     }
     ok(!watch_next(&b.w, 1) && b.w.entries[5].is_checked && !b.w.entries[6].is_checked,
        "looked at are all down to the newest that is whole, with all of that");
+    teardown(&b);
+}
+
+/* What is said of those that were passed, and how. */
+static void on_told(void *arg, struct watch_entry *entry)
+{
+    struct bench *b = arg;
+    size_t at = strlen(b->passed);
+
+    snprintf(b->passed + at, sizeof(b->passed) - at, "%s%s: %d %s\n",
+             entry->is_checked ? "" : "?", entry->found.name, entry->rc, entry->why.text);
+}
+
+static const char *told(struct bench *b)
+{
+    struct watch_entry *entry = NULL;
+
+    b->passed[0] = '\0';
+    is_int(watch_choose(&b->w, b->dir, on_told, b, &entry, NULL), 0, "chosen");
+    return b->passed;
+}
+
+static void test_told_of_sets(void)
+{
+    struct bench b;
+
+    setup(&b);
+    put(&b, "step10_rank0.safetensors", 0);
+    put(&b, "step10_rank1.safetensors", 0);
+    put(&b, "step20_rank0.safetensors", 3);
+    put(&b, "step20_rank1.safetensors", 0);
+    is_str(choose(&b), "step10_rank1.safetensors", "one of which the last file is cut");
+    is_str(b.passed, "step20_rank0.safetensors ", "which is told");
+    unlinkat(b.dir, "step20_rank0.safetensors", 0);
+    like(told(&b), "?step20_rank1.safetensors: -2 step20_rank1.safetensors: a file of its step "
+         "is missing", "whole as it is, another file is missing");
+    put(&b, "step20_rank1.safetensors", 3);
+    look(&b, 3);
+    look(&b, 3);
+    (void)(watch_next(&b.w, 1) && watch_check(&b.w, b.dir, watch_next(&b.w, 1)));
+    ok(b.w.entries[0].is_checked && b.w.entries[0].rc < 0, "of one the file that is there is cut");
+    ok(strncmp(told(&b), "step20_rank1.safetensors: ", 26) == 0, "it was read");
+    like(b.passed, "the file is cut", "that is told, and not that there is one missing");
     teardown(&b);
 }
 
@@ -657,6 +749,39 @@ static void test_writing(void)
     is_int(entry ? watch_check(&b.w, b.dir, entry) : 0, -EAGAIN,
            "whatever was read does not count");
     ok(entry && !entry->is_checked, "and it will be read again");
+    ok(!watch_next(&b.w, 1), "when it is still once more");
+    if (entry) { /* whatever was found meanwhile */
+        entry->rc = -ERR_FORMAT;
+        entry->found.is_step = true;
+    }
+    ok(entry && !watch_is_broken(&b.w, b.dir, entry), "and is not broken until then");
+    teardown(&b);
+}
+
+/* What is read is whole, and written to. */
+static ssize_t read_touched(struct io *io, int fd, void *to, size_t len, uint64_t at)
+{
+    const struct timespec times[] = {{.tv_sec = 1}, {.tv_sec = 1}};
+
+    (void)io;
+    utimensat(writing->dir, "m-1.safetensors", times, 0);
+    return io_system()->ops->read(io_system(), fd, to, len, at);
+}
+
+static void test_chosen_while_written(void)
+{
+    struct io_ops ops = *io_system()->ops;
+    struct io io = {.ops = &ops};
+    struct bench b;
+
+    setup(&b);
+    writing = &b;
+    ops.read = read_touched;
+    b.w.io = &io;
+    put(&b, "m-1.safetensors", 0);
+    is_str(told(&b), "?m-1.safetensors: 0 m-1.safetensors is being written\n", "one that is "
+           "written to is passed, and told");
+    ok(choose(&b)[0], "once it is not, it is chosen");
     teardown(&b);
 }
 
@@ -712,11 +837,14 @@ int main(void)
     test_avoided();
     test_new();
     test_world();
+    test_world_stays();
     test_short_directories();
     test_sets();
+    test_told_of_sets();
     test_fewer_ranks();
     test_aside();
     test_writing();
+    test_chosen_while_written();
     test_many();
     return tap_done();
 }
