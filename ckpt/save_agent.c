@@ -129,7 +129,6 @@ static int encode_part(struct agent_way *w, const struct save_job *job, struct e
     if (!w->is_sealed) {
         return 0;
     }
-    w->part_plan = 0;
     buf_clear(&w->part);
     rc = part_encode(job->part, &w->part, e);
     w->part_plan = rc < 0 ? 0 : job->plan;

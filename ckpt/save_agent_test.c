@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A save into memory of an agent's that is taken on the way: two threads fill it, and there
- * is not enough. */
+/* A save into memory of an agent's: what it is asked for, and told; and memory that is taken
+ * on the way, by two threads, where there is not enough. */
 #include <config.h>
 
 #include "ckpt/save_priv.h"
@@ -33,6 +33,10 @@ enum { N_STATE = 20000 };
 static int memory = -1;
 static int n_asked, n_done;
 static struct worker_snap_begin asked; /* last */
+static struct worker_snap_done done;   /* last */
+static struct worker_snap_want wanted; /* with it; of no level: nothing was */
+static size_t too_short;  /* so many bytes of what was asked for are not there */
+static bool is_mapped;    /* what is handed out has its memory */
 static int refusal;      /* what is answered instead; 0: that it may */
 static bool is_far_behind; /* it answers what was asked before */
 
@@ -42,7 +46,7 @@ int __wrap_client_snap_begin(struct client *c, const struct worker_snap_begin *b
                              struct error *e);
 int __wrap_client_snap_answer(struct client *c, struct worker_snap *ret, int *ret_fd,
                               struct error *e);
-int __wrap_client_snap_send(struct client *c, const struct worker_snap_done *done,
+int __wrap_client_snap_send(struct client *c, const struct worker_snap_done *told,
                             const struct worker_snap_want *want, struct error *e);
 int __wrap_client_snap_taken(struct client *c, const char *uuid, struct error *e);
 
@@ -68,7 +72,8 @@ int __wrap_client_snap_begin(struct client *c, const struct worker_snap_begin *b
     (void)e;
     asked = *begin;
     n_asked++;
-    return ftruncate(memory, (off_t)(SNAP_PAGE_BYTES + begin->bytes)) < 0 ? -errno : 0;
+    return ftruncate(memory, (off_t)(SNAP_PAGE_BYTES + begin->bytes - too_short)) < 0 ? -errno
+                                                                                      : 0;
 }
 
 int __wrap_client_snap_answer(struct client *c, struct worker_snap *ret, int *ret_fd,
@@ -76,7 +81,7 @@ int __wrap_client_snap_answer(struct client *c, struct worker_snap *ret, int *re
 {
     (void)c;
     (void)e;
-    *ret = (struct worker_snap){.bytes = asked.bytes, .is_bare = 1};
+    *ret = (struct worker_snap){.bytes = asked.bytes, .is_bare = !is_mapped};
     str_copy(ret->why, sizeof(ret->why), "3 of 2 bytes");
     if (refusal) {
         return refusal;
@@ -86,13 +91,13 @@ int __wrap_client_snap_answer(struct client *c, struct worker_snap *ret, int *re
     return 0;
 }
 
-int __wrap_client_snap_send(struct client *c, const struct worker_snap_done *done,
+int __wrap_client_snap_send(struct client *c, const struct worker_snap_done *told,
                             const struct worker_snap_want *want, struct error *e)
 {
     (void)c;
-    (void)done;
-    (void)want;
     (void)e;
+    done = *told;
+    wanted = want ? *want : (struct worker_snap_want){0};
     n_done++;
     return 0;
 }
@@ -260,6 +265,35 @@ static bool is_right(void)
     return is_right;
 }
 
+static int reserve(struct bench *b)
+{
+    b->error = (struct error){0};
+    return b->way.ops->reserve(b->way.self, &b->job, &b->error);
+}
+
+/* The same by one thread, without anything in its way. */
+static int save_alone(struct bench *b)
+{
+    int rc = reserve(b);
+
+    fault = NONE;
+    is_held = false;
+    return rc < 0 ? rc : b->way.ops->put(b->way.self, &b->job, &b->error);
+}
+
+/* Behind the image is the part that would be made now, and nothing of one before it. */
+static bool is_part_right(const struct bench *b)
+{
+    _buf_ struct buf part = {0};
+    uint64_t len = bytes_there(), from = SNAP_PAGE_BYTES + snap_room(BYTES, 0);
+    char *at = mmap(NULL, len, PROT_READ, MAP_SHARED, memory, 0);
+    bool is_right = at != MAP_FAILED && part_encode(&b->part, &part, NULL) == 0 &&
+                    from + part.len <= len && memcmp(at + from, part.data, part.len) == 0;
+
+    munmap(at, len);
+    return is_right;
+}
+
 static void test_too_little(const char *who, enum fault f)
 {
     struct bench b;
@@ -275,12 +309,6 @@ static void test_too_little(const char *who, enum fault f)
     is_int(hand(&b), 0, "and is handed over");
     ok(n_done == 1 && is_right(), "with what was saved");
     teardown(&b);
-}
-
-static int reserve(struct bench *b)
-{
-    b->error = (struct error){0};
-    return b->way.ops->reserve(b->way.self, &b->job, &b->error);
 }
 
 static void test_answers(void)
@@ -321,12 +349,144 @@ static void test_longer_part(void)
     teardown(&b);
 }
 
+/* Pieces of other names, in as many bytes: nothing of the part before is in theirs. */
+static void test_other_plan(void)
+{
+    uint64_t one = 1, zero = 0;
+    struct part_piece piece = {.name = "a", .n_dims = 1, .shape = &one, .at = &zero,
+                               .len = &one};
+    struct bench b;
+
+    setup(&b);
+    b.part.pieces = &piece;
+    b.part.n_pieces = 1;
+    n_asked = 0;
+    is_int(save_alone(&b), 0, "the first save");
+    is_int(n_asked, 1, "knows its part, and asks for memory once");
+    ok(is_part_right(&b), "which has it");
+    piece.name = "b";
+    b.job.plan = 2;
+    is_int(save_alone(&b), 0, "a save by another plan");
+    ok(is_part_right(&b), "has its own");
+    b.part.step = 7;
+    is_int(save_alone(&b), 0, "and one more by that");
+    is_int(n_asked, 3, "each asks once");
+    ok(is_part_right(&b), "a part that says which save it is of");
+    teardown(&b);
+}
+
+/* One that cannot be made is known of before anything is asked, or while that is done. */
+static void test_no_part(void)
+{
+    _free_ char *state = malloc(N_STATE);
+    uint64_t one = 1, zero = 0;
+    struct part_piece piece = {.name = "\xff", .n_dims = 1, .shape = &one, .at = &zero,
+                               .len = &one};
+    struct bench b;
+
+    setup(&b);
+    b.part.pieces = &piece;
+    b.part.n_pieces = 1;
+    n_asked = 0;
+    is_int(reserve(&b), -EINVAL, "a part that cannot be made");
+    is_int(reserve(&b), -EINVAL, "nor when it is tried again");
+    is_int(n_asked, 0, "asks for no memory");
+    piece.name = "a";
+    is_int(save_alone(&b), 0, "one that can: %s", b.error.text);
+    ok(is_part_right(&b), "is there");
+    piece.name = "\xff";
+    snprintf(state, N_STATE, "{\"a\":\"%0*d\"}", N_STATE - 9, 7);
+    b.part.state = state;
+    refusal = -EBUSY;
+    b.job.flags = MUSTER_CKPT_SKIP;
+    is_int(reserve(&b), -EINVAL, "one that cannot, when it is made beside the question");
+    like(b.error.text, "not UTF-8", "which is told, whatever the agent says: %s", b.error.text);
+    refusal = 0;
+    teardown(&b);
+}
+
+/* Memory that has its pages is mapped, and as long as it says. */
+static void test_mapped(void)
+{
+    _free_ char *state = malloc(N_STATE);
+    struct bench b;
+
+    setup(&b);
+    is_mapped = true;
+    too_short = 1;
+    is_int(reserve(&b), -EPROTO, "an agent that has less than it says");
+    like(b.error.text, "has less than", "%s", b.error.text);
+    too_short = 0;
+    is_int(save_alone(&b), 0, "one that has it: %s", b.error.text);
+    ok(is_right() && is_part_right(&b), "gets all of it");
+    snprintf(state, N_STATE, "{\"a\":\"%0*d\"}", N_STATE - 9, 7);
+    b.part.state = state;
+    is_int(save_alone(&b), 0, "and more in the same memory, when that is longer");
+    ok(is_right() && is_part_right(&b), "all of that, too");
+    is_mapped = false;
+    teardown(&b);
+}
+
+/* What the agent is told when it is there. */
+static void test_told(void)
+{
+    struct bench b;
+
+    setup(&b);
+    save_alone(&b);
+    is_int(hand(&b), 0, "a save is handed over");
+    ok(done.image_bytes == BYTES && done.part_bytes > 0 &&
+           snap_room(done.image_bytes, done.part_bytes) == asked.bytes,
+       "with what is in it");
+    is_str(done.uuid, b.job.gather.uuid, "and its name");
+    is_int(wanted.level, WORKER_SNAP_NONE, "it goes to the disk");
+    b.job.may_stay = b.job.is_chosen = true;
+    save_alone(&b);
+    hand(&b);
+    is_int(wanted.level, WORKER_SNAP_HELD, "one that may stay in memory may");
+    is_str(wanted.uuid, b.job.gather.uuid, "that one");
+    ok(wanted.is_chosen, "where muster has chosen when");
+    b.job.is_chosen = false;
+    save_alone(&b);
+    hand(&b);
+    ok(!wanted.is_chosen, "or has not");
+    teardown(&b);
+}
+
+/* A directory that agents cannot name to each other. */
+static void test_root(void)
+{
+    char path[WORKER_ROOT_SIZE + 1];
+    struct bench b;
+
+    setup(&b);
+    memset(path, 'x', sizeof(path));
+    path[0] = '/';
+    path[WORKER_ROOT_SIZE] = '\0';
+    b.job.root_path = path;
+    n_asked = 0;
+    is_int(reserve(&b), -ENAMETOOLONG, "a path that is too long");
+    b.job.root_path = "/scratch/\xff";
+    is_int(reserve(&b), -EILSEQ, "one that is no text");
+    is_int(n_asked, 0, "nothing is asked for them");
+    path[WORKER_ROOT_SIZE - 1] = '\0';
+    b.job.root_path = path;
+    is_int(reserve(&b), 0, "the longest that may be");
+    is_str(asked.root, path, "as it is");
+    teardown(&b);
+}
+
 int main(void)
 {
     sem_init(&is_writing, 0, 0);
     sem_init(&may_write, 0, 0);
     test_answers();
     test_longer_part();
+    test_other_plan();
+    test_no_part();
+    test_mapped();
+    test_told();
+    test_root();
     test_too_little("who writes", WRITER_FAILS);
     test_too_little("who helps", HELPER_FAILS);
     return tap_done();

@@ -127,8 +127,9 @@ static void test_talks(void)
 
 /* --- a socket that is full --- */
 
-/* How many whole messages of that type came; nothing may be behind them. */
-static int count_heard(struct client_bed *a, enum worker_msg_type type)
+/* How many whole messages of that type came, of reports those from a step on; nothing may be
+ * behind them. */
+static int count_from(struct client_bed *a, enum worker_msg_type type, int64_t step)
 {
     struct error e = {0};
     int n = 0;
@@ -143,10 +144,15 @@ static int count_heard(struct client_bed *a, enum worker_msg_type type)
             ok(false, "%zu bytes are no message", a->in.len);
             break;
         }
-        n += m.type == type;
+        n += m.type == type && (type != WORKER_REPORT || m.report.step >= step);
         buf_consume(&a->in, len);
     }
     return n;
+}
+
+static int count_heard(struct client_bed *a, enum worker_msg_type type)
+{
+    return count_from(a, type, 0);
 }
 
 static void test_full(void)
@@ -187,6 +193,34 @@ static void test_full_for_a_while(void)
     client_bed_close(&a, c);
 }
 
+static struct client *reporter;
+
+/* The agent has room again, while who waits for that has not gone on yet. */
+static void report_meanwhile(struct client_bed *a)
+{
+    struct worker_report r = {.step = 2};
+    struct error e = {0};
+
+    client_bed_hear(a);
+    is_int(client_report(reporter, &r, &e), 0, "a report while another thread sends");
+}
+
+/* It does not come in between, nor wait for that thread. */
+static void test_report_meanwhile(void)
+{
+    struct worker_report r = {.step = 3};
+    struct error e = {0};
+    struct client_bed a;
+
+    reporter = client_bed_connect(&a);
+    client_bed_fill(reporter);
+    plan_turns(&a, {.ms = 1, .rc = 1, .act = report_meanwhile});
+    is_int(client_checkpoint_saved(reporter, "out", 1, &e), 0, "a save that has to wait");
+    is_int(client_report(reporter, &r, &e), 0, "a report behind it");
+    is_int(count_from(&a, WORKER_REPORT, 2), 1, "is the only one of the two that comes");
+    client_bed_close(&a, reporter);
+}
+
 /* A part of a message has come, and one is to be sent. */
 static void live_once(void *arg)
 {
@@ -211,6 +245,7 @@ int main(void)
     test_talks();
     test_full();
     test_full_for_a_while();
+    test_report_meanwhile();
     is_int(tap_leak(live_once, NULL), 0, "no memory is left behind");
     return tap_done();
 }

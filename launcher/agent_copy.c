@@ -83,7 +83,7 @@ static void on_wait(void *arg, const char *span, bool is_late)
 
 static bool has_more(const struct lead_copy *c)
 {
-    return c->newest[0] && strcmp(c->newest, c->copied) != 0;
+    return strcmp(c->newest, c->copied) != 0; /* both are "" at first */
 }
 
 static bool begin(struct lead_copy *c);
@@ -104,7 +104,7 @@ static void on_end(void *arg, const struct ckpt_child_end *end)
         event(c, "checkpoint_trouble", "%s was not copied to %s: %s", c->under_way, c->to,
               end->why);
     }
-    if (c->is_awaited && (!has_more(c) || is_last || !begin(c))) {
+    if (c->is_awaited && (is_last || !begin(c))) {
         finish(c);
     }
 }

@@ -210,6 +210,7 @@ static void test_nonsense(void)
         fetch_bed_tell(&b, "", FETCH_GENERATION, "[]"); /* the next one asks anew */
     }
     is_int(b.did.n_found, 0, "nobody has it");
+    is_int(b.nodes[0].n_asked + b.nodes[1].n_asked, 0, "nor is anybody asked");
     ok(!agent_fetch_begin(&b.snap, &(struct snap_question){0}, 5, ""),
        "the newest, whichever, is looked for by nobody");
     fetch_bed_close(&b);

@@ -152,6 +152,29 @@ static void test_ahead_moved(void)
     hold_bed_close(&b);
 }
 
+/* Ranks move when it is there: a worker that has mapped it may be the last to know. */
+static void test_ahead_made_and_moved(void)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    _close_ int mapped = -1;
+    struct hold_bed b;
+
+    hold_bed_open(&b, 1 << 20);
+    hold_bed_save(&b, 0, 10, UUID(1));
+    hold_bed_run_works(&b);
+    snap_hold_make_ahead(b.hold, 0);
+    hold_bed_run_works(&b);
+    snap_hold_serve(b.hold, 0, 2);
+    ok(hold_bed_has(&b, "snap-3-0-1"), "where the rank stays it does");
+    snprintf(path, sizeof(path), "%s/snap-3-0-1", b.dir);
+    mapped = open(path, O_RDWR | O_CLOEXEC);
+    snap_hold_serve(b.hold, 1, 1);
+    ok(!hold_bed_has(&b, "snap-3-0-1"), "the rank moves: it goes");
+    ok(fstat(mapped, &st) == 0 && st.st_size == 0, "with its memory");
+    hold_bed_close(&b);
+}
+
 /* The run ends: nothing stays, and nobody is told. */
 static void test_ahead_destroyed(void)
 {
@@ -221,6 +244,7 @@ int main(void)
     test_ahead_no_room();
     test_ahead_gives_way();
     test_ahead_moved();
+    test_ahead_made_and_moved();
     test_ahead_destroyed();
     test_ahead_next_agent();
     test_ahead_of_copies();

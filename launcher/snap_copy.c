@@ -49,7 +49,6 @@ bool copy_offer_decode(const struct channel_frame *f, struct snap_head *ret,
     struct wire_reader r = wire_reader(f->data, f->len);
 
     memset(ret, 0, sizeof(*ret));
-    ret->state = SNAP_FILLING;
     *ret_from = wire_get_u32(&r);
     ret->rank = wire_get_u32(&r);
     ret->n_ranks = wire_get_u32(&r);

@@ -11,7 +11,6 @@
 #include "base/aead.h"
 #include "base/cleanup.h"
 #include "base/mapguard.h"
-#include "base/wire.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -443,58 +442,6 @@ static void test_two_senders(void)
     copy_bed_close(&b);
 }
 
-static bool is_wanted(uint32_t rank, const char *uuid)
-{
-    _buf_ struct buf b = {0};
-    char got[COMMIT_UUID_BYTES];
-
-    copy_want_encode(rank, uuid, &b);
-    return copy_want_decode(&(struct channel_frame){.type = SNAP_COPY_WANT,
-                                                    .data = (void *)b.data,
-                                                    .len = b.len}, &rank, got);
-}
-
-static bool is_offered(uint64_t image_bytes, uint64_t part_bytes)
-{
-    struct snap_head h = head_of(image_bytes);
-    _buf_ struct buf b = {0};
-    uint32_t from;
-
-    h.part_bytes = part_bytes;
-    copy_offer_encode(&h, 7, &b);
-    return copy_offer_decode(&(struct channel_frame){.type = SNAP_COPY_OFFER,
-                                                     .data = (void *)b.data,
-                                                     .len = b.len}, &h, &from);
-}
-
-static int refusal_of(uint32_t code, size_t cut)
-{
-    _buf_ struct buf b = {0};
-    struct error e = {0};
-
-    wire_put_u32(&b, code);
-    wire_put_str(&b, "why");
-    copy_refused_decode(&(struct channel_frame){.data = (void *)b.data,
-                                                .len = b.len - cut}, &e);
-    return e.code;
-}
-
-/* Messages that make no sense; a refusal is always one. */
-static void test_messages(void)
-{
-    const uint64_t most = UINT64_C(1) << 50;
-
-    ok(is_offered(most, most), "as many bytes as there can be");
-    ok(!is_offered(most + 1, 0) && !is_offered(0, most + 1), "and one more");
-    ok(is_wanted((1 << 20) - 1, UUID(1)), "a question for the last rank there can be");
-    ok(!is_wanted(1 << 20, UUID(1)), "and for one more");
-    ok(!is_wanted(1, "1"), "for no save");
-    is_int(refusal_of(ENOMEM, 0), ENOMEM, "a refusal");
-    is_int(refusal_of(0, 0), EPROTO, "that says all is well");
-    is_int(refusal_of(4096, 0), EPROTO, "for no reason that there is");
-    is_int(refusal_of(ENOMEM, 1), EPROTO, "cut");
-}
-
 int main(void)
 {
     signal(SIGPIPE, SIG_IGN); /* as in all that have links */
@@ -518,6 +465,5 @@ int main(void)
     test_bad_data();
     test_many_senders();
     test_two_senders();
-    test_messages();
     return tap_done();
 }

@@ -78,7 +78,7 @@ void snap_hold_destroy(struct snap_hold *h)
     for (struct slot *s = h->slots; s; s = s->next) {
         s->progress.cancel = true;
     }
-    if (h->n_works == 0 && !snap_hold_clear_next(h)) {
+    if (h->n_works == 0) { /* nothing is to be cleared then: that would be one */
         free_hold(h);
     }
 }
@@ -252,8 +252,7 @@ struct slot *snap_hold_slot_of(const struct snap_hold *h, uint32_t rank,
                                const char *uuid)
 {
     for (struct slot *s = h->slots; s; s = s->next) {
-        if (s->rank == rank && s->doing != MAKING && s->snap &&
-            s->snap->head.state != SNAP_EMPTY &&
+        if (s->rank == rank && s->snap && s->snap->head.state != SNAP_EMPTY &&
             strcmp(s->snap->head.uuid, uuid) == 0) {
             return s;
         }

@@ -394,6 +394,29 @@ static void test_put_off(void)
     hold_bed_close(&b);
 }
 
+/* The same when it has got there, and the agent knows, or does not yet. */
+static void test_put_off_written(void)
+{
+    for (int is_known = 0; is_known < 2; is_known++) {
+        struct hold_bed b;
+
+        open_slow(&b);
+        atomic_store(&may_write, true);
+        is_int(hold_bed_save(&b, 0, 1, UUID(1)), 0, "one is written");
+        wait_for(&n_closed, 3, "two files, and then the directory, are closed");
+        if (is_known) {
+            hold_bed_run_until(&b, &b.said.n_written, 1);
+        }
+        snap_hold_put_off(b.hold, UUID(1));
+        hold_bed_run_works(&b);
+        ok(!is_there(&b, ""), "what is there goes");
+        is_int(snap_hold_write(b.hold, 0, UUID(1), NULL), 0, "another try");
+        hold_bed_run_until(&b, &b.said.n_written, 2);
+        ok(is_there(&b, "r00000.safetensors"), "gets there");
+        hold_bed_close(&b);
+    }
+}
+
 /* What has not begun does not begin. */
 static void test_nothing_begun(void)
 {
@@ -590,6 +613,7 @@ int main(void)
     test_nothing_writing();
     test_nothing_just_written();
     test_put_off();
+    test_put_off_written();
     test_nothing_begun();
     test_nothing_at_the_end();
     test_disk_fails_once();

@@ -29,8 +29,7 @@ static void settle(struct slot *s, bool is_kept)
 
 static bool is_of(const struct slot *s, const char *uuid)
 {
-    return s->doing != MAKING && snap_hold_is_whole(s) &&
-           strcmp(s->snap->head.uuid, uuid) == 0;
+    return snap_hold_is_whole(s) && strcmp(s->snap->head.uuid, uuid) == 0;
 }
 
 void snap_hold_settle(struct snap_hold *h, const char *uuid, bool is_kept)
@@ -103,7 +102,7 @@ static void look_for_all(struct snap_hold *h)
 static bool has_newer(const struct snap_hold *h, const struct slot *of)
 {
     for (const struct slot *s = h->slots; s; s = s->next) {
-        if (s->rank == of->rank && s->doing != MAKING && snap_hold_is_whole(s) &&
+        if (s->rank == of->rank && snap_hold_is_whole(s) &&
             s->snap->head.state == SNAP_KEPT &&
             strcmp(s->snap->head.root, of->snap->head.root) == 0 &&
             snap_hold_is_newer(&s->snap->head, &of->snap->head)) {
@@ -150,7 +149,7 @@ const struct snap *snap_hold_find(struct snap_hold *h, uint32_t rank,
     for (const struct slot *s = h->slots; s; s = s->next) {
         const struct snap_head *head;
 
-        if (s->rank != rank || s->doing == MAKING || !snap_hold_is_whole(s)) {
+        if (s->rank != rank || !snap_hold_is_whole(s)) {
             continue;
         }
         head = &s->snap->head;

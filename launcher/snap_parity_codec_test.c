@@ -8,16 +8,35 @@
 #include "base/wire.h"
 #include "tests/lib/tap.h"
 
-
-static bool is_taken(const struct buf *b)
+static struct channel_frame frame_of(uint16_t type, const struct buf *b)
 {
-    struct channel_frame f = {.type = SNAP_PARITY_OFFER, .data = (void *)b->data,
-                              .len = b->len};
+    return (struct channel_frame){.type = type, .data = (void *)b->data, .len = b->len};
+}
+
+static bool is_offer(uint16_t type, const struct buf *b)
+{
+    struct channel_frame f = frame_of(type, b);
     struct parity_group g;
     struct snap_head h;
     uint32_t from;
 
     return parity_offer_decode(&f, &g, &h, &from);
+}
+
+static bool is_want(uint16_t type, const struct buf *b)
+{
+    struct channel_frame f = frame_of(type, b);
+    struct parity_want w;
+
+    return parity_want_decode(&f, &w);
+}
+
+static bool is_end(uint16_t type, const struct buf *b)
+{
+    struct channel_frame f = frame_of(type, b);
+    struct parity_sums s;
+
+    return parity_sums_decode(&f, &s);
 }
 
 static void test_offers(void)
@@ -28,40 +47,40 @@ static void test_offers(void)
     unsigned n_taken = 0;
 
     parity_bed_offer(&b, &good, 3, 30);
-    ok(is_taken(&b), "an offer");
+    ok(is_offer(SNAP_PARITY_OFFER, &b), "an offer");
     for (size_t len = 0; len < b.len; len++) {
         struct buf cut = {.data = b.data, .len = len};
 
-        n_taken += is_taken(&cut);
+        n_taken += is_offer(SNAP_PARITY_OFFER, &cut);
     }
     is_int((int)n_taken, 0, "cut anywhere it is none");
     parity_bed_offer(&b, &good, 1, 30);
-    ok(!is_taken(&b), "the rank of another one");
+    ok(!is_offer(SNAP_PARITY_OFFER, &b), "the rank of another one");
     parity_bed_offer(&b, &good, 3, 40);
-    ok(!is_taken(&b), "somebody who is no member");
+    ok(!is_offer(SNAP_PARITY_OFFER, &b), "somebody who is no member");
     g = good;
     g.agents[1] = 30;
     parity_bed_offer(&b, &g, 3, 30);
-    ok(!is_taken(&b), "one agent twice");
+    ok(!is_offer(SNAP_PARITY_OFFER, &b), "one agent twice");
     g = good;
     g.ranks[0] = 3;
     parity_bed_offer(&b, &g, 3, 30);
-    ok(!is_taken(&b), "one rank twice");
+    ok(!is_offer(SNAP_PARITY_OFFER, &b), "one rank twice");
     g.ranks[0] = 16;
     parity_bed_offer(&b, &g, 3, 30);
-    ok(!is_taken(&b), "a rank beyond all");
+    ok(!is_offer(SNAP_PARITY_OFFER, &b), "a rank beyond all");
     g = good;
     g.index = 5000;
     parity_bed_offer(&b, &g, 3, 30);
-    ok(!is_taken(&b), "too many ranks of a node");
+    ok(!is_offer(SNAP_PARITY_OFFER, &b), "too many ranks of a node");
     g = good;
     g.shape.m = 3;
     parity_bed_offer(&b, &g, 3, 30);
-    ok(!is_taken(&b), "nothing but parity");
+    ok(!is_offer(SNAP_PARITY_OFFER, &b), "nothing but parity");
     g.shape = (struct parity){PARITY_MAX_MEMBERS + 1, 1};
     g.shape.n = 1;
     parity_bed_offer(&b, &g, 3, 30);
-    ok(!is_taken(&b), "a group of one");
+    ok(!is_offer(SNAP_PARITY_OFFER, &b), "a group of one");
 }
 
 static void test_wants(void)
@@ -164,6 +183,28 @@ static void test_wants(void)
     ok(!parity_sums_decode(&f, &sums), "of no stripe");
 }
 
+/* By its bytes it could be one, but it is another message, or there is something behind it. */
+static void test_others(void)
+{
+    const struct parity_group g = {{3, 1}, 0, {10, 20, 30}, {1, 2, 3}};
+    const struct parity_want w = {UUID(2), 3, 4, 1, {{0, 5, 6}}};
+    const struct parity_sums s = {1, {5}, {7}};
+    _buf_ struct buf offer = {0}, want = {0}, end = {0};
+
+    parity_bed_offer(&offer, &g, 3, 30);
+    ok(is_offer(SNAP_PARITY_OFFER, &offer) && !is_offer(SNAP_PARITY_WANT, &offer), "an offer");
+    buf_append(&offer, "", 1);
+    ok(!is_offer(SNAP_PARITY_OFFER, &offer), "and one byte more");
+    parity_want_encode(&w, &want);
+    ok(is_want(SNAP_PARITY_WANT, &want) && !is_want(SNAP_PARITY_END, &want), "a question");
+    buf_append(&want, "", 1);
+    ok(!is_want(SNAP_PARITY_WANT, &want), "and one byte more");
+    parity_sums_encode(&s, &end);
+    ok(is_end(SNAP_PARITY_END, &end) && !is_end(SNAP_PARITY_OFFER, &end), "digests");
+    buf_append(&end, "", 1);
+    ok(!is_end(SNAP_PARITY_END, &end), "and one byte more");
+}
+
 /* The digest: another byte than was sent, or another order. */
 static void test_sum(void)
 {
@@ -179,5 +220,6 @@ int main(void)
     test_sum();
     test_offers();
     test_wants();
+    test_others();
     return tap_done();
 }

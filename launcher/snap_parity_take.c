@@ -107,7 +107,7 @@ static void take_data(struct parity_in *in, const struct channel_frame *f)
 {
     struct parity_kept *k = in->kept;
 
-    if (in->is_over || !find_place(in) || f->len == 0 ||
+    if (!find_place(in) || f->len == 0 || /* as behind the end */
         f->len > piece_bytes(in, in->k) - in->at) {
         fail(in, EPROTO, "more came than was offered");
         return;

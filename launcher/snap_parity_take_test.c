@@ -91,6 +91,10 @@ static void test_liars(void)
     x.frames[1] = &big;
     lie(&b, &x, "more than was offered");
     ok(!b.nodes[0].parity->kept, "leaves nothing");
+    x.frames[1] = &none;
+    lie(&b, &x, "a piece of nothing");
+    ok(!b.nodes[0].parity->kept, "leaves nothing");
+    x.frames[1] = &big;
     x.types[1] = SNAP_PARITY_END;
     lie(&b, &x, "an end before its time");
     ok(!b.nodes[0].parity->kept && b.nodes[0].parity->bytes == 0, "leaves nothing");

@@ -173,6 +173,22 @@ static void test_urgent(struct commit_bed *b)
     reread_gate_destroy(&gate);
 }
 
+/* Another lead has removed it meanwhile, or all of the directory. */
+static void test_gone(struct commit_bed *b)
+{
+    char name[STEP_NAME_BYTES];
+    struct error e = {0};
+
+    reread_gate_init(&gate);
+    commit_bed_name(b, STEP + 1, name);
+    is_int(snap_reread(b->top, name, &gate, &e), -ENOENT, "one that is not there");
+    is_int(snap_reread(b->top, "nothing", &gate, &e), -ENOENT, "nor by another name");
+    like(e.text, "nothing is gone", "%s", e.text);
+    is_int(snap_reread("/nonexistent/ck", name, &gate, &e), -ENOENT, "nor is its directory");
+    like(e.text, "open /nonexistent/ck", "%s", e.text);
+    reread_gate_destroy(&gate);
+}
+
 /* Saves follow one another without an end: older checkpoints would stay, all of them. */
 static void test_never(struct commit_bed *b)
 {
@@ -215,6 +231,7 @@ int main(void)
     test_woken(&b);
     test_over(&b);
     test_urgent(&b);
+    test_gone(&b);
     test_never(&b);
     bed = &b;
     test_removed(&b);
