@@ -4,6 +4,7 @@
 #include "ckpt/registry.h"
 
 #include "base/cleanup.h"
+#include "base/pages.h"
 #include "base/utf8.h"
 #include "ckpt/digest.h"
 #include "ckpt/safetensors.h"
@@ -507,7 +508,7 @@ int registry_table(const struct registry *r, uint32_t n_ranks, uint32_t node,
     _part_ struct part p = {.rank = r->rank, .n_ranks = n_ranks, .node = node};
     int rc;
 
-    p.pieces = calloc(r->n_pieces + 1, sizeof(*p.pieces));
+    p.pieces = pages_calloc(r->n_pieces + 1, sizeof(*p.pieces));
     if (!p.pieces || list_blobs(r, &p) < 0) {
         return error_set(e, ENOMEM, "list what is saved");
     }
