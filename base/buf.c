@@ -25,7 +25,7 @@ void buf_clear(struct buf *b)
     }
 }
 
-char *buf_reserve(struct buf *b, size_t n)
+static char *grow(struct buf *b, size_t n)
 {
     size_t cap = b->cap ? b->cap : 64;
     char *grown;
@@ -37,16 +37,19 @@ char *buf_reserve(struct buf *b, size_t n)
     while (cap < b->len + n + 1) {
         cap *= 2;
     }
-    if (cap != b->cap) {
-        grown = realloc(b->data, cap);
-        if (!grown) {
-            b->failed = true;
-            return NULL;
-        }
-        b->data = grown;
-        b->cap = cap;
+    grown = realloc(b->data, cap);
+    if (!grown) {
+        b->failed = true;
+        return NULL;
     }
+    b->data = grown;
+    b->cap = cap;
     return b->data + b->len;
+}
+
+char *buf_reserve(struct buf *b, size_t n)
+{
+    return !b->failed && n < b->cap - b->len ? b->data + b->len : grow(b, n);
 }
 
 void buf_append(struct buf *b, const void *data, size_t n)

@@ -5,10 +5,15 @@
 
 #include <errno.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { POPULATE_READ = 22, POPULATE_WRITE = 23 }; /* MADV_..., absent in old headers */
+enum {
+    POPULATE_READ = 22, /* MADV_..., absent in old headers */
+    POPULATE_WRITE = 23,
+    MANY_BYTES = 1 << 20,
+};
 
 static size_t page_bytes(void)
 {
@@ -45,6 +50,21 @@ static int populate(void *at, size_t len, int how)
 int pages_take(void *at, size_t len)
 {
     return populate(at, len, POPULATE_WRITE);
+}
+
+void pages_expect(void *at, size_t len)
+{
+    if (at && len >= MANY_BYTES) {
+        pages_take(at, len);
+    }
+}
+
+void *pages_calloc(size_t n, size_t size)
+{
+    void *at = calloc(n, size);
+
+    pages_expect(at, n * size);
+    return at;
 }
 
 int pages_map(void *at, size_t len)

@@ -18,6 +18,12 @@ bool pages_are_sparse(void *at, size_t len);
  * and no SIGBUS: there is none. */
 int pages_take(void *at, size_t len);
 
+/* Of memory that is about to be written to all over, where it is much; NULL is none. */
+void pages_expect(void *at, size_t len);
+
+/* calloc() of such memory. */
+void *pages_calloc(size_t n, size_t size);
+
 /* Of shared memory that is there, and may be written to afterwards: it is mapped. */
 int pages_map(void *at, size_t len);
 

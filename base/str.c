@@ -164,14 +164,15 @@ int str_to_u64(const char *s, uint64_t *ret)
 
 char *str_put_u64(char *to, uint64_t n)
 {
-    char text[STR_U64_BYTES], *at = text + sizeof(text);
+    char *end = to + 1;
 
-    do {
+    for (uint64_t rest = n / 10; rest; rest /= 10) {
+        end++;
+    }
+    for (char *at = end; at > to; n /= 10) {
         *--at = (char)('0' + n % 10);
-        n /= 10;
-    } while (n);
-    memcpy(to, at, (size_t)(text + sizeof(text) - at));
-    return to + (text + sizeof(text) - at);
+    }
+    return end;
 }
 
 int str_to_i64(const char *s, int64_t *ret)

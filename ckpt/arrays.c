@@ -3,6 +3,8 @@
 
 #include "ckpt/arrays.h"
 
+#include "base/pages.h"
+
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -98,6 +100,7 @@ int arrays_make_room(const struct array *arrays, size_t n, struct st_meta *meta,
     if (rc == 0 && !at) {
         return error_set(e, ENOMEM, "write arrays");
     }
+    pages_expect(at, rc == 0 ? bytes_of(&f) : 0);
     for (size_t i = 0; i < n && rc == 0; i++) {
         const struct st_tensor *t = &f.tensors[i];
 

@@ -41,8 +41,9 @@ static int sum_of(const struct part_piece *p, const struct reg_piece *memory,
 {
     _image_ struct image im = {0};
     struct image_piece piece = {
-        .name = p->name, .dtype = p->dtype, .n_dims = p->n_dims,
-        .shape = p->shape, .at = p->at, .len = p->len,
+        .tensor = {.name = (char *)p->name, .dtype = p->dtype, .n_dims = p->n_dims,
+                   .shape = p->len},
+        .name = p->name, .shape = p->shape, .at = p->at,
         .data = memory->data, .strides = memory->strides, .device = memory->device,
     };
     int rc = image_plan(&piece, 1, 0, "", &im, e);

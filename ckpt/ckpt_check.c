@@ -31,11 +31,11 @@ static int sum_of(const struct image *im, const struct image_piece *p, char *chu
     uint64_t sums[2] = {0};
     int rc = 0;
 
-    for (uint64_t at = 0; at < p->bytes && rc == 0; at += CHUNK_BYTES) {
-        uint64_t left = p->bytes - at;
+    for (uint64_t at = p->tensor.begin; at < p->tensor.end && rc == 0; at += CHUNK_BYTES) {
+        uint64_t left = p->tensor.end - at;
         size_t n = left < CHUNK_BYTES ? left : CHUNK_BYTES;
 
-        rc = image_read(im, p->begin + at, n, chunk, e);
+        rc = image_read(im, at, n, chunk, e);
         if (rc == 0) {
             sums[1] = digest_short_of(chunk, n);
             sums[0] = digest_short_of(sums, sizeof(sums));

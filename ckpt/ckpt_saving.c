@@ -3,6 +3,7 @@
 
 #include "ckpt/save_priv.h"
 
+#include "base/pages.h"
 #include "base/str.h"
 #include "muster.h"
 
@@ -42,29 +43,33 @@ int saving_list(struct muster_ckpt *ck, struct saving *s, struct error *e)
     return registry_state(&ck->registry, &s->table.state, e);
 }
 
+static char *chunk_name(uint32_t chunk, const char *name)
+{
+    _buf_ struct buf b = {0};
+
+    buf_printf(&b, ".chunk/%u/%s", chunk, name);
+    return buf_take(&b);
+}
+
 static int take_piece(struct muster_ckpt *ck, struct saving *s, size_t place)
 {
     const struct part_piece *p = &s->table.pieces[place];
     const struct reg_piece *memory = &ck->registry.pieces[place];
-    struct image_piece *to = &s->pieces[s->n];
-    _buf_ struct buf key = {0};
+    struct image_piece *to = &s->pieces[s->n++];
+    char *name = (char *)p->name;
 
-    *to = (struct image_piece){
-        .name = p->name, .dtype = p->dtype, .n_dims = p->n_dims,
-        .shape = p->shape, .at = p->at, .len = p->len,
-        .data = memory->data, .strides = memory->strides,
-        .device = memory->device, .place = place,
-    };
     if (ck->shares[place].chunk > 0) {
-        buf_printf(&key, ".chunk/%u/%s", ck->shares[place].chunk, p->name);
-        s->keys[s->n] = buf_take(&key);
-        to->key = s->keys[s->n];
-        if (!to->key) {
-            return -ENOMEM;
-        }
+        name = chunk_name(ck->shares[place].chunk, p->name);
+        s->keys[s->n - 1] = name;
     }
-    s->n++;
-    return 0;
+    to->tensor = (struct st_tensor){name, p->dtype, p->n_dims, p->len, 0, 0, place};
+    to->name = p->name;
+    to->shape = p->shape;
+    to->at = p->at;
+    to->data = memory->data;
+    to->strides = memory->strides;
+    to->device = memory->device;
+    return name ? 0 : -ENOMEM;
 }
 
 /* The part is what will be written, too. */
@@ -81,10 +86,10 @@ static void describe(struct muster_ckpt *ck, const struct opening *first,
     str_copy(s->part.uuid, sizeof(s->part.uuid), first->uuid);
     for (size_t i = 0; i < s->n && !s->is_as_before; i++) {
         const struct image_piece *p = &s->pieces[i];
+        const struct st_tensor *t = &p->tensor;
 
-        s->part_pieces[i] = (struct part_piece){p->name, p->dtype, p->n_dims,
-                                                p->shape, p->at, p->len,
-                                                p->begin};
+        s->part_pieces[i] = (struct part_piece){p->name, t->dtype, t->n_dims, p->shape,
+                                                p->at, t->shape, t->begin};
     }
     s->job = (struct save_job){
         .io = ck->io, .root = ck->root, .root_path = ck->root_path,
@@ -102,13 +107,16 @@ static void rebind(struct muster_ckpt *ck, struct saving *s)
 {
     for (size_t i = 0; i < s->n; i++) {
         struct image_piece *to = &s->pieces[i];
-        const struct part_piece *p = &s->table.pieces[to->place];
-        const struct reg_piece *memory = &ck->registry.pieces[to->place];
+        const struct part_piece *p = &s->table.pieces[to->tensor.place];
+        const struct reg_piece *memory = &ck->registry.pieces[to->tensor.place];
 
+        if (ck->shares[to->tensor.place].chunk == 0) {
+            to->tensor.name = (char *)p->name;
+        }
+        to->tensor.shape = p->len;
         to->name = p->name;
         to->shape = p->shape;
         to->at = p->at;
-        to->len = p->len;
         to->data = memory->data;
         to->strides = memory->strides;
         to->device = memory->device;
@@ -154,17 +162,27 @@ void saving_forget_plan(struct muster_ckpt *ck)
     ck->planned = NULL;
 }
 
+static size_t count_mine(const struct muster_ckpt *ck, const struct saving *s)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->table.n_pieces; i++) {
+        n += ck->shares[i].is_mine;
+    }
+    return n;
+}
+
 int saving_plan(struct muster_ckpt *ck, const struct opening *first,
                      struct saving *s, struct error *e)
 {
-    size_t room = s->table.n_pieces + 1;
+    size_t room = count_mine(ck, s) + 1;
     int rc = 0;
 
     s->plan = ++ck->n_plans;
     s->is_as_before = false; /* others' tables are not */
 
-    s->pieces = calloc(room, sizeof(*s->pieces));
-    s->part_pieces = calloc(room, sizeof(*s->part_pieces));
+    s->pieces = pages_calloc(room, sizeof(*s->pieces));
+    s->part_pieces = pages_calloc(room, sizeof(*s->part_pieces));
     s->keys = calloc(room, sizeof(*s->keys));
     if (!s->pieces || !s->part_pieces || !s->keys) {
         return error_set(e, ENOMEM, "save");

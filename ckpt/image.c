@@ -3,8 +3,6 @@
 
 #include "ckpt/image.h"
 
-#include "base/cleanup.h"
-#include "base/sort.h"
 #include "ckpt/safetensors.h"
 
 #include <errno.h>
@@ -18,30 +16,14 @@ void image_release(struct image *im)
     *im = (struct image){0};
 }
 
-static const char *key_of(const struct image_piece *p)
-{
-    return p->key ? p->key : p->name;
-}
-
 /* --- metadata --- */
 
-/* {"NAME": {"saved_offsets": [0, 128]}, ...}, of pieces in the file; the last call is
- * for its end. */
-static void put_sharding_info(void *arg, size_t i, struct buf *to)
+/* Where in its tensor each piece of the file is. */
+static const uint64_t *offsets_of(const void *arg, size_t i)
 {
     const struct image *im = arg;
 
-    if (i == 0 || i < im->n) {
-        buf_putc(to, i == 0 ? '{' : ',');
-    }
-    if (i == im->n) {
-        buf_putc(to, '}');
-        return;
-    }
-    st_put_string(key_of(&im->pieces[i]), to);
-    buf_puts(to, ":{\"saved_offsets\":[");
-    buf_put_numbers(to, im->pieces[i].at, im->pieces[i].n_dims);
-    buf_puts(to, "]}");
+    return im->pieces[i].at;
 }
 
 enum { N_META = 4 };
@@ -92,63 +74,18 @@ bool image_set_step(struct image *im, uint64_t step, const char *uuid)
 
 /* --- places --- */
 
-static int by_key(const void *a, const void *b)
+static int write_header(struct st_file *f, uint64_t step, const char *uuid, struct buf *to,
+                        struct error *e)
 {
-    return strcmp(key_of(a), key_of(b));
-}
+    struct st_meta meta[N_META];
+    int rc;
 
-static int list_tensors(const struct image_piece *pieces, size_t n,
-                        struct st_file *f, struct error *e)
-{
-    f->tensors = calloc(n + 1, sizeof(*f->tensors));
-    for (size_t i = 0; f->tensors && i < n; i++) {
-        struct st_tensor *t = &f->tensors[i];
-
-        t->place = i;
-        t->name = (char *)(uintptr_t)key_of(&pieces[i]);
-        t->dtype = pieces[i].dtype;
-        t->n_dims = pieces[i].n_dims;
-        t->shape = pieces[i].len;
-        f->n_tensors++;
-    }
-    return f->tensors ? 0 : error_set(e, ENOMEM, "lay tensors out");
-}
-
-/* Puts the pieces into the order of the tensors that were made of them. */
-static int reorder(struct image_piece *pieces, const struct st_file *f)
-{
-    size_t n = f->n_tensors;
-    _free_ struct image_piece *before = calloc(n + 1, sizeof(*before));
-
-    if (!before) {
-        return -ENOMEM;
-    }
-    for (size_t i = 0; i < n; i++) {
-        before[i] = pieces[i];
-    }
-    for (size_t i = 0; i < n; i++) {
-        pieces[i] = before[f->tensors[i].place];
-    }
-    return 0;
-}
-
-static bool is_in_order(const struct st_file *f)
-{
-    size_t i = 0;
-
-    while (i < f->n_tensors && f->tensors[i].place == i) {
-        i++;
-    }
-    return i == f->n_tensors;
-}
-
-static int take_places(struct image_piece *pieces, const struct st_file *f)
-{
-    int rc = is_in_order(f) ? 0 : reorder(pieces, f);
-
-    for (size_t i = 0; i < f->n_tensors && rc == 0; i++) {
-        pieces[i].begin = f->tensors[i].begin;
-        pieces[i].bytes = f->tensors[i].end - f->tensors[i].begin;
+    f->meta = meta;
+    f->n_meta = N_META;
+    rc = make_meta(step, uuid, meta) ? st_write(f, IMAGE_ALIGN, to, e)
+                                     : error_set(e, ENOMEM, "write a safetensors header");
+    for (size_t i = 0; i < N_META; i++) {
+        free(meta[i].value);
     }
     return rc;
 }
@@ -157,37 +94,21 @@ int image_plan(struct image_piece *pieces, size_t n, uint64_t step,
                const char *uuid, struct image *ret, struct error *e)
 {
     _image_ struct image im = {.pieces = pieces, .n = n};
-    struct st_meta meta[N_META];
-    const struct st_made info = {"DCP_SHARDING_INFO", n + 1, put_sharding_info, &im};
-    struct st_file f = {.borrows_names = true, .made = &info};
-    int rc;
+    const struct st_made info = {"DCP_SHARDING_INFO", "saved_offsets", offsets_of, &im};
+    struct st_file f = {.n_tensors = n, .tensors = &pieces->tensor,
+                        .tensor_bytes = sizeof(*pieces), .made = &info};
+    int rc = st_layout(&f, e);
 
-    sort_items(pieces, n, sizeof(*pieces), by_key);
-    rc = list_tensors(pieces, n, &f, e);
-    rc = rc < 0 ? rc : st_layout(&f, e);
-    if (rc == 0 && take_places(pieces, &f) < 0) {
-        rc = error_set(e, ENOMEM, "lay tensors out");
+    rc = rc < 0 ? rc : write_header(&f, step, uuid, &im.header, e);
+    if (rc < 0) {
+        return rc;
     }
-    if (rc == 0) {
-        f.meta = meta;
-        f.n_meta = N_META;
-        rc = make_meta(step, uuid, meta)
-                 ? st_write(&f, IMAGE_ALIGN, &im.header, e)
-                 : error_set(e, ENOMEM, "write a safetensors header");
-        for (size_t i = 0; i < N_META; i++) {
-            free(meta[i].value);
-        }
-        f.meta = NULL;
-        f.n_meta = 0;
-        im.bytes = st_file_bytes(&f);
+    im.bytes = st_file_bytes(&f);
+    for (size_t i = 0; i < n; i++) {
+        pieces[i].tensor.begin += f.data_at;
+        pieces[i].tensor.end += f.data_at;
     }
-    for (size_t i = 0; i < n && rc == 0; i++) {
-        pieces[i].begin += f.data_at;
-    }
-    st_release(&f);
-    if (rc == 0) {
-        *ret = im;
-        im = (struct image){0};
-    }
-    return rc;
+    *ret = im;
+    im = (struct image){0};
+    return 0;
 }

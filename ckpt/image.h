@@ -13,6 +13,7 @@
 #include "ckpt/box.h"
 #include "ckpt/dtype.h"
 #include "ckpt/fill.h"
+#include "ckpt/safetensors.h"
 #include "comm/device.h"
 
 #include <pthread.h>
@@ -25,17 +26,15 @@
 
 /* A piece, and the memory that it is in; all borrowed as long as the image. */
 struct image_piece {
-    const char *name;
-    const char *key; /* its name in the file; NULL: `name` */
-    enum dtype dtype;
-    uint32_t n_dims;
-    const uint64_t *shape, *at, *len;
+    struct st_tensor tensor; /* what it is in the file, by the name that it has there;
+                                image_plan() sets begin and end, from where the file begins.
+                                `place` is the caller's own */
+    const char *name;        /* of the tensor that it is a piece of ... */
+    const uint64_t *shape, *at; /* ... of that shape, and where in it */
     const void *data;       /* the first element of the box */
     const int64_t *strides; /* in elements; NULL: row-major without gaps */
     const struct device *device; /* that reaches the data, which is dense then; NULL: the
                                     processor does */
-    size_t place;           /* the caller's own */
-    uint64_t begin, bytes;  /* in the file; image_plan() sets both */
 };
 
 struct image {

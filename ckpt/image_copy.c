@@ -20,7 +20,7 @@ enum {
 
 static struct strided memory_of(const struct image_piece *p)
 {
-    return (struct strided){p->dtype, p->n_dims, p->len, p->strides,
+    return (struct strided){p->tensor.dtype, p->tensor.n_dims, p->tensor.shape, p->strides,
                             (void *)p->data};
 }
 
@@ -59,7 +59,7 @@ static size_t first_behind(const struct image *im, uint64_t at)
         size_t middle = low + (high - low) / 2;
         const struct image_piece *p = &im->pieces[middle];
 
-        if (p->begin + p->bytes > at) {
+        if (p->tensor.end > at) {
             high = middle;
         } else {
             low = middle + 1;
@@ -84,10 +84,10 @@ static int read_by(copy_f *copy, const struct image *im, uint64_t at, size_t len
     }
     for (size_t i = first_behind(im, at); i < im->n && at < end && rc == 0; i++) {
         const struct image_piece *p = &im->pieces[i];
-        uint64_t from = at - p->begin;
-        uint64_t n = p->bytes - from < end - at ? p->bytes - from : end - at;
+        uint64_t from = at - p->tensor.begin;
+        uint64_t n = p->tensor.end < end ? p->tensor.end - at : end - at;
 
-        if (p->bytes > 0) {
+        if (p->tensor.end > p->tensor.begin) {
             rc = read_piece(p, from, n, next, copy, e);
             next += n;
             at += n;
@@ -123,7 +123,7 @@ static int read_for_fill(void *arg, uint64_t at, size_t len, void *to, struct er
 
 static bool has_device(const struct image *im, uint64_t at, size_t len)
 {
-    for (size_t i = first_behind(im, at); i < im->n && im->pieces[i].begin < at + len; i++) {
+    for (size_t i = first_behind(im, at); i < im->n && im->pieces[i].tensor.begin < at + len; i++) {
         if (im->pieces[i].device) {
             return true;
         }

@@ -32,9 +32,10 @@ static uint64_t plan(uint64_t bytes, struct image *im)
     for (size_t i = 0; i < N; i++) {
         snprintf(names[i], sizeof(names[i]), "t%zu", i * 7919 % N);
         lens[i] = i * 2654435761u % bytes;
-        pieces[i] = (struct image_piece){.name = names[i], .dtype = DTYPE_U8, .n_dims = 1,
-                                         .shape = &lens[i], .at = &zero, .len = &lens[i],
-                                         .data = data + i * 31 % (MANY - bytes)};
+        pieces[i] = (struct image_piece){
+            .tensor = {.name = names[i], .dtype = DTYPE_U8, .n_dims = 1, .shape = &lens[i]},
+            .name = names[i], .shape = &lens[i], .at = &zero,
+            .data = data + i * 31 % (MANY - bytes)};
         sum += lens[i];
     }
     if (image_plan(pieces, N, 1, "0123456789abcdef0123456789abcdef", im, &e) < 0) {

@@ -197,30 +197,26 @@ static int take_meta(const struct st_file *f, struct part *p, struct error *e)
 
 /* --- encoding --- */
 
-static int check_pieces(const struct part *p, struct error *e)
+/* How long the arrays are. */
+static int count(const struct part *p, struct array f[N_FIELDS], struct error *e)
 {
     for (size_t i = 0; i < p->n_pieces; i++) {
-        if (p->pieces[i].n_dims > BOX_MAX_DIMS) {
+        const struct part_piece *piece = &p->pieces[i];
+
+        if (piece->n_dims > BOX_MAX_DIMS) {
             return error_text(e, EINVAL, "a tensor with %u dimensions, and at "
-                              "most %d are allowed", p->pieces[i].n_dims,
-                              BOX_MAX_DIMS);
+                              "most %d are allowed", piece->n_dims, BOX_MAX_DIMS);
         }
-        if (!utf8_is_valid(p->pieces[i].name)) {
+        if (!utf8_is_valid(piece->name)) {
             return error_text(e, EINVAL, "the name of a tensor is not UTF-8");
         }
+        f[NAMES].n += strlen(piece->name);
+        f[SHAPES].n += piece->n_dims;
     }
-    return 0;
-}
-
-static void count(const struct part *p, struct array f[N_FIELDS])
-{
-    for (size_t i = 0; i < p->n_pieces; i++) {
-        f[NAMES].n += strlen(p->pieces[i].name);
-        f[SHAPES].n += p->pieces[i].n_dims;
-        f[BOXES].n += 2 * (size_t)p->pieces[i].n_dims;
-    }
+    f[BOXES].n = 2 * f[SHAPES].n;
     f[NAME_ENDS].n = f[DTYPES].n = f[N_DIMS].n = f[BEGINS].n = p->n_pieces;
     f[BLOCKS].n = p->n_blocks;
+    return 0;
 }
 
 static size_t put_numbers(uint64_t *to, const uint64_t *from, size_t n)
@@ -265,13 +261,13 @@ int part_encode(const struct part *p, struct buf *b, struct error *e)
     struct arrays a = {0}; /* where they go in `b` */
     struct array fields[N_FIELDS];
     struct st_meta meta[N_META];
-    int rc = check_pieces(p, e);
+    int rc;
 
+    list_fields(&a, fields);
+    rc = count(p, fields, e);
     if (rc < 0) {
         return rc;
     }
-    list_fields(&a, fields);
-    count(p, fields);
     rc = make_meta(p, meta) ? arrays_make_room(fields, N_FIELDS, meta, N_META, b, e)
                             : error_set(e, ENOMEM, "write the part of rank %u", p->rank);
     for (size_t i = 0; i < N_META; i++) {

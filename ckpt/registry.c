@@ -4,6 +4,7 @@
 #include "ckpt/registry.h"
 
 #include "base/cleanup.h"
+#include "base/pages.h"
 #include "base/utf8.h"
 #include "ckpt/digest.h"
 #include "ckpt/safetensors.h"
@@ -114,6 +115,14 @@ static bool has_shape_of(const struct reg_piece *a, const struct reg_piece *b)
             memcmp(a->shape, b->shape, a->n_dims * sizeof(*a->shape)) == 0);
 }
 
+/* The sum of these is the same, whenever each was put where it is. */
+static uint64_t digest_in_place(const struct reg_piece *p, size_t place)
+{
+    uint64_t both[] = {p->digest, place};
+
+    return digest_short_of(both, sizeof(both));
+}
+
 /* Takes the piece's memory over, on success. */
 static int put(struct registry *r, const struct reg_piece *p)
 {
@@ -131,6 +140,7 @@ static int put(struct registry *r, const struct reg_piece *p)
         r->n_changes += !has_shape_of(old, p);
         r->n_on_devices -= old->device != NULL;
         r->n_on_devices += p->device != NULL;
+        r->digest += digest_in_place(p, *slot - 1) - digest_in_place(old, *slot - 1);
         free(old->name);
         free(old->shape);
         *old = *p;
@@ -138,6 +148,7 @@ static int put(struct registry *r, const struct reg_piece *p)
     }
     r->n_changes++;
     r->n_on_devices += p->device != NULL;
+    r->digest += digest_in_place(p, r->n_pieces);
     r->pieces[r->n_pieces++] = *p;
     *slot = r->n_pieces;
     return 0;
@@ -507,7 +518,7 @@ int registry_table(const struct registry *r, uint32_t n_ranks, uint32_t node,
     _part_ struct part p = {.rank = r->rank, .n_ranks = n_ranks, .node = node};
     int rc;
 
-    p.pieces = calloc(r->n_pieces + 1, sizeof(*p.pieces));
+    p.pieces = pages_calloc(r->n_pieces + 1, sizeof(*p.pieces));
     if (!p.pieces || list_blobs(r, &p) < 0) {
         return error_set(e, ENOMEM, "list what is saved");
     }
@@ -536,14 +547,10 @@ int registry_table(const struct registry *r, uint32_t n_ranks, uint32_t node,
 
 uint64_t registry_digest(const struct registry *r, uint32_t n_ranks, uint32_t node)
 {
-    uint64_t first[] = {r->rank, n_ranks, node, r->n_pieces};
+    uint64_t first[] = {r->rank, n_ranks, node, r->n_pieces, r->digest};
     _buf_ struct buf b = {0};
 
-    buf_reserve(&b, sizeof(first) + r->n_pieces * sizeof(uint64_t));
     buf_append(&b, first, sizeof(first));
-    for (size_t i = 0; i < r->n_pieces; i++) {
-        buf_append(&b, &r->pieces[i].digest, sizeof(r->pieces[i].digest));
-    }
     for (size_t i = 0; i < r->n_blobs; i++) {
         const struct reg_blob *blob = &r->blobs[i];
         uint64_t what[3];

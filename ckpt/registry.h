@@ -42,6 +42,7 @@ struct registry {
     size_t n_pieces, room;
     size_t n_on_devices; /* of these */
     struct reg_piece *pieces;
+    uint64_t digest; /* of all of them, each in its place; see registry_digest() */
     size_t n_slots;
     size_t *slots; /* of a hash table: places in pieces, plus 1 */
     size_t n_blobs;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How memory lies, as far as it counts for what is saved and loaded. */
+/* How memory lies, as far as it counts for what is saved and loaded, and what others are
+ * told of it. */
 #include <config.h>
 
 #include "ckpt/registry.h"
@@ -25,7 +26,37 @@ static const struct one cases[] = {
     {"backwards", {2, 3, 4}, {-12, -4, -1}, false},
 };
 
-int main(void)
+static uint64_t hold(struct registry *r, const char *name, uint64_t n)
+{
+    static float data[8];
+    const struct muster_ckpt_tensor t = {.name = name, .dtype = MUSTER_F32, .n_dims = 1,
+                                         .shape = &n, .data = data};
+
+    return registry_tensor(r, &t, NULL) == 0 ? registry_digest(r, 2, 0) : 0;
+}
+
+static void test_digest(void)
+{
+    struct registry r = {0}, other = {0};
+    uint64_t one = hold(&r, "a", 4), two = hold(&r, "b", 4);
+    uint64_t moved = hold(&r, "a", 4), changed, again;
+
+    ok(one && two && one != two && moved == two, "a digest of what is registered");
+    changed = registry_tensor(&r, &(struct muster_ckpt_tensor){
+                                      .name = "b", .dtype = MUSTER_U32, .n_dims = 1,
+                                      .shape = (uint64_t[]){4}, .data = &other}, NULL) == 0
+                  ? registry_digest(&r, 2, 0) : 0;
+    again = hold(&r, "b", 4);
+    ok(changed && changed != two && again == two, "is another one until that is as before");
+    ok(registry_digest(&r, 3, 0) != two && registry_digest(&r, 2, 1) != two,
+       "or of other ranks, and elsewhere");
+    hold(&other, "b", 4);
+    ok(hold(&other, "a", 4) != two, "or in another order");
+    registry_release(&r);
+    registry_release(&other);
+}
+
+static void test_memory(void)
 {
     static float data[128];
 
@@ -44,5 +75,11 @@ int main(void)
                                           : "its distances count");
         registry_release(&r);
     }
+}
+
+int main(void)
+{
+    test_memory();
+    test_digest();
     return tap_done();
 }

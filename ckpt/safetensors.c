@@ -9,7 +9,7 @@
 
 void st_release(struct st_file *f)
 {
-    for (size_t i = 0; i < f->n_tensors && !f->borrows_names; i++) {
+    for (size_t i = 0; i < f->n_tensors; i++) {
         free(f->tensors[i].name);
     }
     for (size_t i = 0; i < f->n_meta; i++) {
@@ -34,7 +34,7 @@ const char *st_meta(const struct st_file *f, const char *key)
 
 uint64_t st_file_bytes(const struct st_file *f)
 {
-    uint64_t end = f->n_tensors ? f->tensors[f->n_tensors - 1].end : 0;
+    uint64_t end = f->n_tensors ? st_tensor_at(f, f->n_tensors - 1)->end : 0;
 
     return f->data_at + end;
 }

@@ -39,25 +39,35 @@ struct st_meta {
     char *value;
 };
 
-/* An entry so long that its value is not held beside the header: what `put` appends for
- * each i below n, one after the other. */
+/* An entry that is JSON again, of all tensors, and so long that it is not held beside the
+ * header: {"NAME":{"FIELD":[1,2]}, ...}, with as many numbers as a tensor has dimensions. */
 struct st_made {
-    const char *key;
-    size_t n;
-    void (*put)(void *arg, size_t i, struct buf *to); /* UTF-8 */
-    void *arg;
+    const char *key, *field;
+    const uint64_t *(*numbers)(const void *arg, size_t i); /* of that tensor, as they lie */
+    const void *arg;
 };
 
 struct st_file {
     uint64_t data_at;    /* where in the file the tensors begin */
     size_t n_tensors;
     struct st_tensor *tensors; /* owned, with their names; as they lie */
-    bool borrows_names;        /* these are the caller's, and stay as they are */
+    size_t tensor_bytes;       /* not 0: each begins a struct of the maker's, of that size, and
+                                  nothing is released */
     uint64_t *dims;            /* owned: shapes of one that was read */
     size_t n_meta;
     struct st_meta *meta;      /* owned, in no order */
     const struct st_made *made; /* one more, for who writes it; NULL: none */
 };
+
+static inline size_t st_tensor_bytes(const struct st_file *f)
+{
+    return f->tensor_bytes ? f->tensor_bytes : sizeof(*f->tensors);
+}
+
+static inline struct st_tensor *st_tensor_at(const struct st_file *f, size_t i)
+{
+    return (void *)((char *)f->tensors + i * st_tensor_bytes(f));
+}
 
 /* From the first bytes of a file of `file_bytes`: how long the header is. 0, or
  * -ERR_FORMAT: then it is none, or it is cut. */
@@ -87,12 +97,9 @@ int st_layout(struct st_file *f, struct error *e);
 /* Prefix and header of a file, with spaces behind the header so that the tensors
  * begin at a multiple of `align` (a power of two, at least 8). Sets data_at. The
  * tensors have their places. 0, -EINVAL (not UTF-8, or a header that no reader
- * takes), -ENOMEM. */
+ * takes), -ENOMEM; then `b` has some of it. */
 int st_write(struct st_file *f, uint64_t align, struct buf *b,
              struct error *e);
-
-/* UTF-8 as a string of JSON. */
-void st_put_string(const char *s, struct buf *b);
 
 /* The bytes of a whole file. */
 uint64_t st_file_bytes(const struct st_file *f);

@@ -313,6 +313,20 @@ static void test_write_long(void)
        "all of it");
 }
 
+/* Two of each tensor. */
+static const uint64_t *numbers_of(const void *arg, size_t i)
+{
+    const uint64_t (*all)[2] = arg;
+
+    return all[i];
+}
+
+static const uint64_t *shape_of(const void *arg, size_t i)
+{
+    (void)i;
+    return arg;
+}
+
 /* Room is made for each tensor, however much of the buffer is left before. */
 static void test_write_many(void)
 {
@@ -328,7 +342,8 @@ static void test_write_many(void)
             {.name = name, .dtype = DTYPE_U8},
             {.name = (char *)"\1\2\3", .dtype = DTYPE_F8_E4M3FNUZ, .n_dims = BOX_MAX_DIMS,
              .shape = shape, .begin = UINT64_MAX, .end = UINT64_MAX}};
-        struct st_file f = {.n_tensors = 2, .tensors = t};
+        const struct st_made made = {"made", "of each", shape_of, shape};
+        struct st_file f = {.n_tensors = 2, .tensors = t, .made = &made};
         _buf_ struct buf b = {0};
 
         memset(name, 'x', len);
@@ -338,26 +353,24 @@ static void test_write_many(void)
     is_int((int)n_wrong, 0, "behind names of any length");
 }
 
-static void put_one(void *arg, size_t i, struct buf *to)
+static void check_made(const char *name, size_t n, bool has_more, const char *want)
 {
-    buf_printf(to, "%s%zu", (const char *)arg, i);
-}
-
-static void check_made(size_t n, bool has_more, const char *want)
-{
-    const struct st_made made = {"a \"long\" one", n, put_one, (char *)"\"\\\n\xc3\xa4"};
+    static const uint64_t places[][2] = {{0, UINT64_MAX}, {7, 10}};
+    const struct st_made made = {"a \"long\" one", "at", numbers_of, places};
     _st_file_ struct st_file f = {.made = &made}, back = {0};
     _buf_ struct buf b = {0};
     struct error e = {0};
 
     start(&f);
-    add(&f, "x", DTYPE_U8, 1, 1, 0);
+    for (size_t i = 0; i < n; i++) {
+        add(&f, i > 0 ? "~" : name, DTYPE_U8, i > 0 ? 1 : 2, 3 - i, 3);
+    }
     if (has_more) {
         f.meta[f.n_meta++] = (struct st_meta){strdup("format"), strdup("pt")};
     }
     st_layout(&f, &e);
     is_int(st_write(&f, 8, &b, &e), 0, "an entry made of %zu", n);
-    is_int(st_read(b.data + ST_PREFIX_BYTES, b.len - ST_PREFIX_BYTES, b.len + 1, &back,
+    is_int(st_read(b.data + ST_PREFIX_BYTES, b.len - ST_PREFIX_BYTES, st_file_bytes(&f), &back,
                    &e), 0, "read: %s", e.text);
     is_str(st_meta(&back, made.key), want, "its value");
     is_int((int)back.n_meta, has_more ? 2 : 1, "and what is beside it");
@@ -366,11 +379,14 @@ static void check_made(size_t n, bool has_more, const char *want)
 /* An entry of metadata that is made while it is written. */
 static void test_made(void)
 {
-    check_made(0, false, "");
-    check_made(1, true, "\"\\\n\xc3\xa4" "0");
-    check_made(3, true, "\"\\\n\xc3\xa4" "0" "\"\\\n\xc3\xa4" "1"
-               "\"\\\n\xc3\xa4" "2");
-    check_made(1, false, "\"\\\n\xc3\xa4" "0");
+#define AT "\":{\"at\":[0,18446744073709551615]}"
+    check_made("", 0, false, "{}");
+    check_made("plain", 1, false, "{\"plain" AT "}");
+    check_made("layers.10.weight", 2, true, "{\"layers.10.weight" AT ",\"~\":{\"at\":[7]}}");
+    check_made("", 1, true, "{\"" AT "}");
+    check_made("\"\\\n\xc3\xa4\1", 1, true, "{\"\\\"\\\\\\n\xc3\xa4\\u0001" AT "}");
+    check_made("layers.1\"0.weight", 2, false,
+               "{\"layers.1\\\"0.weight" AT ",\"~\":{\"at\":[7]}}");
 }
 
 static void test_write_refuses(void)

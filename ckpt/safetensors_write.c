@@ -3,6 +3,7 @@
 
 #include "ckpt/safetensors.h"
 
+#include "base/pages.h"
 #include "base/sort.h"
 #include "base/str.h"
 #include "base/utf8.h"
@@ -11,73 +12,84 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum {
+    ESCAPED_BYTES = 6,
+    TWICE_ESCAPED_BYTES = 7,
+    CHUNK_BYTES = 4096,
+    DTYPE_BYTES = 32,
+    LEAST_BYTES = 40, /* of a tensor in a header, and in what is made of all */
+};
+
+static int by_name(const void *a, const void *b)
+{
+    const struct st_tensor *x = a, *y = b;
+
+    return strcmp(x->name, y->name);
+}
+
+/* While `begin` says which one it is by name, and `end` how many bytes it has. */
 static int by_size(const void *a, const void *b)
 {
     const struct st_tensor *x = a, *y = b;
-    uint32_t x_bits = dtype_bits(x->dtype), y_bits = dtype_bits(y->dtype);
 
-    if (x_bits != y_bits) {
-        return x_bits > y_bits ? -1 : 1;
+    if (x->dtype != y->dtype && dtype_bits(x->dtype) != dtype_bits(y->dtype)) {
+        return dtype_bits(x->dtype) > dtype_bits(y->dtype) ? -1 : 1;
     }
     if (x->end != y->end) {
         return x->end > y->end ? -1 : 1;
     }
-    return strcmp(x->name, y->name);
+    return x->begin < y->begin ? -1 : x->begin > y->begin;
 }
 
-static int by_name(const void *a, const void *b)
+static int check_tensor(struct st_tensor *t, struct error *e)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
+    uint64_t n;
+
+    if (strcmp(t->name, "__metadata__") == 0 || strlen(t->name) > ST_MAX_NAME_BYTES) {
+        return error_text(e, EINVAL, "'%.200s' cannot be a tensor's name", t->name);
+    }
+    if (!box_volume_of(t->n_dims, t->shape, &n) || !dtype_bytes(t->dtype, n, &t->end)) {
+        return error_text(e, EINVAL, "tensor '%.200s': its shape has no size in bytes",
+                          t->name);
+    }
+    return 0;
 }
 
-static int check_names(const struct st_file *f, struct error *e)
+/* Orders them by name, and looks at each: names lie here and there in memory, and are fetched
+ * once where they come in order. */
+static int order_by_name(struct st_file *f, struct error *e)
 {
-    const char **names = calloc(f->n_tensors + 1, sizeof(*names));
+    size_t i = 0;
     int rc = 0;
 
-    if (!names) {
-        return error_set(e, ENOMEM, "lay tensors out");
-    }
-    for (size_t i = 0; i < f->n_tensors && rc == 0; i++) {
-        names[i] = f->tensors[i].name;
-        if (strcmp(names[i], "__metadata__") == 0 ||
-            strlen(names[i]) > ST_MAX_NAME_BYTES) {
-            rc = error_text(e, EINVAL, "'%.200s' cannot be a tensor's name",
-                            names[i]);
+    while (i < f->n_tensors && rc == 0) {
+        struct st_tensor *t = st_tensor_at(f, i);
+        int order = i > 0 ? by_name(st_tensor_at(f, i - 1), t) : -1;
+
+        if (order > 0) {
+            sort_items(f->tensors, f->n_tensors, st_tensor_bytes(f), by_name);
+            i = 0;
+            continue;
         }
+        rc = order == 0 ? error_text(e, EINVAL, "two tensors of the name '%.200s'", t->name)
+                        : check_tensor(t, e);
+        t->begin = i;
+        i++;
     }
-    sort_items(names, f->n_tensors, sizeof(*names), by_name);
-    for (size_t i = 1; i < f->n_tensors && rc == 0; i++) {
-        if (strcmp(names[i - 1], names[i]) == 0) {
-            rc = error_text(e, EINVAL, "two tensors of the name '%.200s'",
-                            names[i]);
-        }
-    }
-    free(names);
     return rc;
 }
 
 int st_layout(struct st_file *f, struct error *e)
 {
     uint64_t at = 0;
-    int rc = check_names(f, e);
+    int rc = order_by_name(f, e);
 
-    for (size_t i = 0; i < f->n_tensors && rc == 0; i++) {
-        struct st_tensor *t = &f->tensors[i];
-        uint64_t n;
-
-        if (!box_volume_of(t->n_dims, t->shape, &n) || !dtype_bytes(t->dtype, n, &t->end)) {
-            rc = error_text(e, EINVAL, "tensor '%.200s': its shape has no size "
-                            "in bytes", t->name);
-        }
-    }
     if (rc < 0) {
         return rc;
     }
-    /* What is made of sorted pieces comes sorted. */
-    sort_items(f->tensors, f->n_tensors, sizeof(*f->tensors), by_size);
+    sort_items(f->tensors, f->n_tensors, st_tensor_bytes(f), by_size);
     for (size_t i = 0; i < f->n_tensors; i++) {
-        struct st_tensor *t = &f->tensors[i];
+        struct st_tensor *t = st_tensor_at(f, i);
 
         t->begin = at;
         if (__builtin_add_overflow(at, t->end, &t->end)) {
@@ -88,8 +100,6 @@ int st_layout(struct st_file *f, struct error *e)
     return 0;
 }
 
-enum { ESCAPED_BYTES = 6, CHUNK_BYTES = 4096, DTYPE_BYTES = 32 };
-
 /* Which of eight bytes are written otherwise: control characters, quotes, backslashes.
  * Their highest bits; above the first of them others may be set, too. */
 static uint64_t special_of(uint64_t eight)
@@ -99,6 +109,11 @@ static uint64_t special_of(uint64_t eight)
 
     return (((eight - ones * ' ') & ~eight) | ((quote - ones) & ~quote) |
             ((backslash - ones) & ~backslash)) & high;
+}
+
+static bool is_special(unsigned char c)
+{
+    return c < ' ' || c == '"' || c == '\\';
 }
 
 static char *escape(char *to, unsigned char c)
@@ -139,7 +154,7 @@ static char *put_bytes(char *to, const char *s, const char *end)
     for (; s < end; s++) {
         unsigned char c = (unsigned char)*s;
 
-        if (c < ' ' || c == '"' || c == '\\') {
+        if (is_special(c)) {
             to = escape(to, c);
         } else {
             *to++ = *s;
@@ -159,31 +174,105 @@ static void put_escaped(const char *s, size_t len, struct buf *b)
         if (!to) {
             return;
         }
-        b->len = (size_t)(put_bytes(to, s, s + n) - b->data);
+        to = put_bytes(to, s, s + n);
+        *to = '\0';
+        b->len = (size_t)(to - b->data);
         s += n;
     }
 }
 
-void st_put_string(const char *s, struct buf *b)
+static void put_string(const char *s, struct buf *b)
 {
     buf_putc(b, '"');
     put_escaped(s, strlen(s), b);
     buf_putc(b, '"');
 }
 
-static void put_made(const struct st_made *m, struct buf *b)
+/* As nearly all names are. */
+static bool is_plain(const char *s, size_t len)
 {
-    _buf_ struct buf some = {0};
+    const char *end = s + len;
+    uint64_t eight, special = 0;
 
-    st_put_string(m->key, b);
-    buf_puts(b, ":\"");
-    for (size_t i = 0; i < m->n && !some.failed; i++) {
-        m->put(m->arg, i, &some);
-        put_escaped(buf_str(&some), some.len, b);
-        buf_clear(&some);
+    for (; end - s >= 8; s += 8) {
+        memcpy(&eight, s, 8);
+        special |= special_of(eight);
     }
-    buf_putc(b, '"');
-    b->failed = b->failed || some.failed;
+    for (; s < end; s++) {
+        special |= is_special((unsigned char)*s);
+    }
+    return special == 0;
+}
+
+/* As it stands in a string of JSON that stands in another one. Behind `to` there are
+ * TWICE_ESCAPED_BYTES for each byte, and 8 more. */
+static char *put_bytes_within(char *to, const char *s, size_t len)
+{
+    char once[ESCAPED_BYTES + 8];
+
+    if (is_plain(s, len)) {
+        memcpy(to, s, len);
+        return to + len;
+    }
+    for (size_t i = 0; i < len; i++) {
+        to = put_bytes(to, once, put_bytes(once, s + i, s + i + 1));
+    }
+    return to;
+}
+
+static char *put_text(char *to, const char *s)
+{
+    size_t n = strlen(s);
+
+    memcpy(to, s, n);
+    return to + n;
+}
+
+static char *put_numbers(char *to, const uint64_t *numbers, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (i > 0) {
+            *to++ = ',';
+        }
+        to = str_put_u64(to, numbers[i]);
+    }
+    return to;
+}
+
+static void put_made_of(const struct st_made *m, const struct st_tensor *t,
+                        const uint64_t *numbers, struct buf *b)
+{
+    static const char begin[] = "\\\":{\\\"", end[] = "\\\":[";
+    size_t len = strlen(t->name);
+    char *to = buf_reserve(b, TWICE_ESCAPED_BYTES * len + strlen(m->field) + sizeof(begin) +
+                                  sizeof(end) + t->n_dims * (STR_U64_BYTES + 1) + 16);
+
+    if (!to) {
+        return;
+    }
+    to = put_text(to, "\\\"");
+    to = put_bytes_within(to, t->name, len);
+    to = put_text(to, begin);
+    to = put_text(to, m->field);
+    to = put_text(to, end);
+    to = put_numbers(to, numbers, t->n_dims);
+    to = put_text(to, "]}");
+    b->len = (size_t)(to - b->data);
+}
+
+static void put_made(const struct st_file *f, struct buf *b)
+{
+    const struct st_made *m = f->made;
+
+    put_string(m->key, b);
+    buf_puts(b, ":\"{");
+    for (size_t i = 0; i < f->n_tensors; i++) {
+        if (i > 0) {
+            buf_putc(b, ',');
+        }
+        put_made_of(m, st_tensor_at(f, i), m->numbers(m->arg, i), b);
+    }
+    buf_puts(b, "}\"");
 }
 
 static bool has_meta(const struct st_file *f)
@@ -198,25 +287,17 @@ static void put_meta(const struct st_file *f, struct buf *b)
         if (i > 0) {
             buf_putc(b, ',');
         }
-        st_put_string(f->meta[i].key, b);
+        put_string(f->meta[i].key, b);
         buf_putc(b, ':');
-        st_put_string(f->meta[i].value, b);
+        put_string(f->meta[i].value, b);
     }
     if (f->made) {
         if (f->n_meta > 0) {
             buf_putc(b, ',');
         }
-        put_made(f->made, b);
+        put_made(f, b);
     }
     buf_putc(b, '}');
-}
-
-static char *put_text(char *to, const char *s)
-{
-    size_t n = strlen(s);
-
-    memcpy(to, s, n);
-    return to + n;
 }
 
 /* There may be very many: room is made for it once. */
@@ -237,12 +318,7 @@ static void put_tensor(const struct st_tensor *t, struct buf *b)
     to = put_text(to, begin);
     to = put_text(to, dtype_name(t->dtype));
     to = put_text(to, shape);
-    for (uint32_t d = 0; d < t->n_dims; d++) {
-        if (d > 0) {
-            *to++ = ',';
-        }
-        to = str_put_u64(to, t->shape[d]);
-    }
+    to = put_numbers(to, t->shape, t->n_dims);
     to = put_text(to, places);
     to = str_put_u64(to, t->begin);
     *to++ = ',';
@@ -251,15 +327,24 @@ static void put_tensor(const struct st_tensor *t, struct buf *b)
     b->len = (size_t)(to - b->data);
 }
 
-static int check_text(const struct st_file *f, struct error *e)
+static int put_tensors(const struct st_file *f, struct buf *b, struct error *e)
 {
     for (size_t i = 0; i < f->n_tensors; i++) {
-        const char *name = f->tensors[i].name;
+        const struct st_tensor *t = st_tensor_at(f, i);
 
-        if (!utf8_is_valid(name)) {
+        if (!utf8_is_valid(t->name)) {
             return error_text(e, EINVAL, "the name of a tensor is not UTF-8");
         }
+        if (i > 0 || has_meta(f)) {
+            buf_putc(b, ',');
+        }
+        put_tensor(t, b);
     }
+    return 0;
+}
+
+static int check_meta(const struct st_file *f, struct error *e)
+{
     for (size_t i = 0; i < f->n_meta; i++) {
         const struct st_meta *m = &f->meta[i];
 
@@ -279,25 +364,29 @@ static void pad(struct buf *b, size_t from, uint64_t align)
     }
 }
 
+static size_t least_bytes(const struct st_file *f)
+{
+    return (f->made ? 2 : 1) * f->n_tensors * LEAST_BYTES;
+}
+
 int st_write(struct st_file *f, uint64_t align, struct buf *b, struct error *e)
 {
     size_t from = b->len;
     uint64_t n;
-    int rc = check_text(f, e);
+    int rc = check_meta(f, e);
 
     if (rc < 0) {
         return rc;
     }
+    pages_expect(buf_reserve(b, least_bytes(f)), least_bytes(f));
     buf_append(b, "\0\0\0\0\0\0\0", ST_PREFIX_BYTES);
     buf_putc(b, '{');
     if (has_meta(f)) {
         put_meta(f, b);
     }
-    for (size_t i = 0; i < f->n_tensors; i++) {
-        if (i > 0 || has_meta(f)) {
-            buf_putc(b, ',');
-        }
-        put_tensor(&f->tensors[i], b);
+    rc = put_tensors(f, b, e);
+    if (rc < 0) {
+        return rc;
     }
     buf_putc(b, '}');
     pad(b, from, align);

@@ -4,6 +4,7 @@
 #include "ckpt/share.h"
 
 #include "base/cleanup.h"
+#include "base/pages.h"
 #include "base/sort.h"
 #include "base/utf8.h"
 
@@ -15,8 +16,10 @@
 struct held {
     const struct part_piece *piece;
     uint64_t key; /* of two names that begin alike orders most; see key_of() */
+    uint64_t bytes;
     uint32_t rank;
-    size_t place; /* in its table */
+    bool is_whole; /* as nearly all are where ranks do not share tensors */
+    bool is_first; /* of its tensor */
     bool is_written;
 };
 
@@ -31,6 +34,7 @@ struct sharing {
     size_t n_held;
     struct claim *claims;
     size_t n_claims;
+    bool is_shared; /* some box has several holders */
     uint64_t *load; /* bytes that each rank writes */
 };
 
@@ -65,12 +69,6 @@ static bool is_without_elements(uint32_t n_dims, const uint64_t *len)
     uint64_t n;
 
     return box_volume_of(n_dims, len, &n) && n == 0;
-}
-
-/* As nearly all are where ranks do not share tensors. */
-static bool is_whole_tensor(const struct part_piece *p)
-{
-    return box_is_whole(p->n_dims, p->shape, p->at, p->len);
 }
 
 static int compare_numbers(const uint64_t *a, const uint64_t *b, uint32_t n)
@@ -112,12 +110,7 @@ static uint64_t key_of(const char *name, size_t alike)
 static int by_name(const void *a, const void *b)
 {
     const struct held *x = a, *y = b;
-    int order;
-
-    if (x->key != y->key) {
-        return x->key < y->key ? -1 : 1;
-    }
-    order = strcmp(x->piece->name, y->piece->name);
+    int order = strcmp(x->piece->name, y->piece->name);
 
     order = order ? order : compare_boxes(x->piece, y->piece);
     if (order) {
@@ -126,7 +119,7 @@ static int by_name(const void *a, const void *b)
     if (x->rank != y->rank) {
         return x->rank < y->rank ? -1 : 1;
     }
-    return x->place < y->place ? -1 : x->place > y->place;
+    return x->piece < y->piece ? -1 : x->piece > y->piece; /* of one table */
 }
 
 /* The largest first: they are hardest to balance. */
@@ -170,49 +163,102 @@ static int tell_hole(const struct held *a, const struct box *hole,
 
 /* --- steps --- */
 
-/* How many bytes all names begin with. */
-static size_t count_alike(const struct held *held, size_t n)
+/* Makes the key of the last one. All before begin alike, with so many bytes: they keep
+ * theirs, if this one does, too. */
+static void make_key(struct held *held, size_t n, size_t *alike)
 {
-    const char *first = n > 0 ? held[0].piece->name : "";
-    size_t alike = strlen(first);
+    const char *first = held[0].piece->name, *name = held[n - 1].piece->name;
+    size_t k = 0;
 
-    for (size_t i = 1; i < n; i++) {
-        const char *name = held[i].piece->name;
-        size_t k = 0;
-
-        while (k < alike && name[k] == first[k]) {
-            k++;
-        }
-        alike = k;
+    *alike = n == 1 ? strlen(first) : *alike;
+    if (strncmp(name, first, *alike) == 0) {
+        held[n - 1].key = key_of(name, *alike);
+        return;
     }
-    return alike;
+    while (name[k] == first[k]) {
+        k++;
+    }
+    *alike = k;
+    for (size_t i = 0; i < n; i++) {
+        held[i].key = key_of(held[i].piece->name, k);
+    }
 }
 
-static int collect(const struct part *tables, uint32_t n, struct sharing *s)
+/* By one byte of the key. What has the same one stays in its order. */
+static void sort_by_byte(const struct held *from, struct held *to, size_t n, unsigned shift)
 {
-    size_t n_all = 0, alike;
+    size_t ends[257] = {0};
+
+    for (size_t i = 0; i < n; i++) {
+        ends[(from[i].key >> shift & 255) + 1]++;
+    }
+    for (size_t b = 1; b < 256; b++) {
+        ends[b] += ends[b - 1];
+    }
+    for (size_t i = 0; i < n; i++) {
+        to[ends[from[i].key >> shift & 255]++] = from[i];
+    }
+}
+
+/* By key, from the last byte on; where that is the same, by all of the name. */
+static int sort_held(struct held **held, size_t n)
+{
+    struct held *from = *held, *to = pages_calloc(n + 1, sizeof(*to));
+    uint64_t differs = 0;
+
+    if (!to) {
+        return -ENOMEM;
+    }
+    for (size_t i = 1; i < n; i++) {
+        differs |= from[i].key ^ from[0].key;
+    }
+    for (unsigned shift = 0; shift < 64; shift += 8) {
+        if (differs >> shift & 255) {
+            struct held *sorted = to;
+
+            sort_by_byte(from, sorted, n, shift);
+            to = from;
+            from = sorted;
+        }
+    }
+    *held = from;
+    free(to);
+    for (size_t i = 0, end; i < n; i = end) {
+        for (end = i + 1; end < n && from[end].key == from[i].key; end++) {
+        }
+        sort_items(&from[i], end - i, sizeof(*from), by_name);
+    }
+    return 0;
+}
+
+/* All that is to be known of a piece is looked at together: it lies together in memory. */
+static void collect(const struct part *tables, uint32_t n, struct sharing *s)
+{
+    size_t alike = 0;
+
+    for (uint32_t r = 0; r < n; r++) {
+        for (size_t i = 0; i < tables[r].n_pieces; i++) {
+            const struct part_piece *p = &tables[r].pieces[i];
+
+            s->held[s->n_held++] = (struct held){
+                .piece = p, .rank = r, .bytes = bytes_of(p),
+                .is_whole = box_is_whole(p->n_dims, p->shape, p->at, p->len)};
+            make_key(s->held, s->n_held, &alike);
+        }
+    }
+}
+
+static int make_room(const struct part *tables, uint32_t n, struct sharing *s)
+{
+    size_t n_all = 0;
 
     for (uint32_t r = 0; r < n; r++) {
         n_all += tables[r].n_pieces;
     }
-    s->held = calloc(n_all + 1, sizeof(*s->held));
+    s->held = pages_calloc(n_all + 1, sizeof(*s->held));
     s->claims = calloc(n_all + 1, sizeof(*s->claims));
     s->load = calloc(n + 1, sizeof(*s->load));
-    if (!s->held || !s->claims || !s->load) {
-        return -ENOMEM;
-    }
-    for (uint32_t r = 0; r < n; r++) {
-        for (size_t i = 0; i < tables[r].n_pieces; i++) {
-            s->held[s->n_held++] = (struct held){.piece = &tables[r].pieces[i],
-                                                 .rank = r, .place = i};
-        }
-    }
-    alike = count_alike(s->held, s->n_held);
-    for (size_t i = 0; i < s->n_held; i++) {
-        s->held[i].key = key_of(s->held[i].piece->name, alike);
-    }
-    sort_items(s->held, s->n_held, sizeof(*s->held), by_name);
-    return 0;
+    return s->held && s->claims && s->load ? 0 : -ENOMEM;
 }
 
 static bool is_same_tensor(const struct held *a, const struct held *b)
@@ -258,9 +304,10 @@ static int claim_boxes(struct sharing *s, size_t first, size_t end,
         if (last && last->first >= first &&
             compare_boxes(s->held[last->first].piece, h->piece) == 0) {
             last->n = i + 1 - last->first;
+            s->is_shared = true;
             continue;
         }
-        s->claims[s->n_claims++] = (struct claim){i, 1, bytes_of(h->piece)};
+        s->claims[s->n_claims++] = (struct claim){i, 1, h->bytes};
     }
     return 0;
 }
@@ -275,7 +322,7 @@ static int check_cover(const struct sharing *s, size_t first_claim,
     struct box whole;
     int rc;
 
-    if (n == 1 && is_whole_tensor(s->held[claims->first].piece)) {
+    if (n == 1 && s->held[claims->first].is_whole) {
         return 0;
     }
     whole = box_whole(any->piece->n_dims, any->piece->shape);
@@ -307,13 +354,19 @@ static int claim_all(struct sharing *s, struct error *e)
 {
     for (size_t i = 0, end; i < s->n_held; i = end) {
         size_t first_claim = s->n_claims;
+        struct held *first = &s->held[i];
         int rc;
 
+        first->is_first = true;
         for (end = i + 1; end < s->n_held &&
-                          is_same_tensor(&s->held[i], &s->held[end]); end++) {
+                          is_same_tensor(first, &s->held[end]); end++) {
+        }
+        if (end == i + 1 && first->is_whole) { /* there is nothing to be found out */
+            s->claims[s->n_claims++] = (struct claim){i, 1, first->bytes};
+            continue;
         }
         rc = claim_boxes(s, i, end, e);
-        rc = rc < 0 ? rc : check_cover(s, first_claim, &s->held[i], e);
+        rc = rc < 0 ? rc : check_cover(s, first_claim, first, e);
         if (rc < 0) {
             return rc;
         }
@@ -324,7 +377,9 @@ static int claim_all(struct sharing *s, struct error *e)
 /* Each box goes to the one of its holders who has least so far. */
 static void choose_writers(struct sharing *s)
 {
-    sort_items(s->claims, s->n_claims, sizeof(*s->claims), by_size);
+    if (s->is_shared) {
+        sort_items(s->claims, s->n_claims, sizeof(*s->claims), by_size);
+    }
     for (size_t i = 0; i < s->n_claims; i++) {
         const struct claim *c = &s->claims[i];
         struct held *best = &s->held[c->first];
@@ -355,7 +410,7 @@ static bool is_split(const struct sharing *s, size_t first, size_t end,
 }
 
 static int answer(const struct sharing *s, uint32_t n, uint32_t rank,
-                  struct share *to)
+                  const struct part_piece *pieces, struct share *to)
 {
     _free_ uint32_t *n_written = calloc(n + 1, sizeof(*n_written));
     size_t n_mine = 0;
@@ -367,17 +422,18 @@ static int answer(const struct sharing *s, uint32_t n, uint32_t rank,
         uint32_t chunk = 0;
         bool split;
 
-        for (end = i + 1; end < s->n_held &&
-                          is_same_tensor(&s->held[i], &s->held[end]); end++) {
+        for (end = i + 1; end < s->n_held && !s->held[end].is_first; end++) {
         }
-        split = is_split(s, i, end, n_written, n);
+        split = end > i + 1 && is_split(s, i, end, n_written, n);
         for (size_t k = i; k < end; k++) {
             const struct held *h = &s->held[k];
 
             if (h->rank == rank) {
-                to[n_mine++].by_name = h->place;
-                to[h->place].is_mine = h->is_written;
-                to[h->place].chunk = h->is_written && split ? ++chunk : 0;
+                size_t place = (size_t)(h->piece - pieces);
+
+                to[n_mine++].by_name = place;
+                to[place].is_mine = h->is_written;
+                to[place].chunk = h->is_written && split ? ++chunk : 0;
             }
         }
     }
@@ -388,11 +444,14 @@ int share_out(const struct part *tables, uint32_t n, uint32_t rank,
               struct share **ret, uint64_t *ret_bytes, struct error *e)
 {
     __attribute__((cleanup(sharing_release))) struct sharing s = {0};
-    _free_ struct share *mine = calloc(tables[rank].n_pieces + 1,
-                                       sizeof(*mine));
+    _free_ struct share *mine = pages_calloc(tables[rank].n_pieces + 1, sizeof(*mine));
     int rc;
 
-    if (!mine || collect(tables, n, &s) < 0) {
+    if (!mine || make_room(tables, n, &s) < 0) {
+        return error_set(e, ENOMEM, "share out what is saved");
+    }
+    collect(tables, n, &s);
+    if (sort_held(&s.held, s.n_held) < 0) {
         return error_set(e, ENOMEM, "share out what is saved");
     }
     rc = claim_all(&s, e);
@@ -400,7 +459,7 @@ int share_out(const struct part *tables, uint32_t n, uint32_t rank,
         return rc;
     }
     choose_writers(&s);
-    if (answer(&s, n, rank, mine) < 0) {
+    if (answer(&s, n, rank, tables[rank].pieces, mine) < 0) {
         return error_set(e, ENOMEM, "share out what is saved");
     }
     *ret = take_ptr(&mine);

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define NUMBERS(...) ((const uint64_t[]){__VA_ARGS__})
 enum { MAX_RANKS = 8, MAX_PIECES = 64 };
@@ -111,6 +112,31 @@ static void test_order(void)
     is_int(n_right, (int)ARRAY_SIZE(want), "and their order by name, and box");
 }
 
+/* Names of which many begin alike, however long, and a few as no others do. */
+static void test_names(void)
+{
+    static const char *const parts[][2] = {{"a.layers.", ".self_attn.q_proj.weight"},
+                                           {"a.layers.1", ".b"}, {"a.layer", ""},
+                                           {"a.layers.", ".self_attn.k"}, {"\xc3\xa4", ""}};
+    static const uint64_t shape[] = {9}, none[] = {0};
+    static char names[MAX_PIECES][64];
+    struct world w = {.n = 1};
+    _free_ struct share *mine = NULL;
+    unsigned n_wrong = 0;
+
+    for (unsigned i = 0; i < MAX_PIECES; i++) {
+        const char *const *part = parts[i < MAX_PIECES - 2 ? i % 4 : 4];
+
+        snprintf(names[i], sizeof(names[i]), "%s%u%s", part[0], i * 7919 % 101, part[1]);
+        hold(&w, 0, names[i], shape, none, shape);
+    }
+    is_int(share_out(w.tables, 1, 0, &mine, NULL, NULL), 0, "names that begin alike");
+    for (size_t i = 1; mine && i < MAX_PIECES; i++) {
+        n_wrong += strcmp(names[mine[i - 1].by_name], names[mine[i].by_name]) >= 0;
+    }
+    is_int((int)n_wrong, 0, "are in their order");
+}
+
 static void test_empty(void)
 {
     const uint64_t shape[1] = {0};
@@ -147,6 +173,7 @@ int main(void)
     test_replicas();
     test_chunks();
     test_order();
+    test_names();
     test_empty();
     test_hole();
     return tap_done();

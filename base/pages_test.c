@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include "base/pages.h"
+
+#include "base/cleanup.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <sys/mman.h>
+
+enum { POPULATE_WRITE = 23, MUCH = 4 << 20 };
+
+static bool is_refused; /* as an old kernel does */
+static int n_asked;
+static uintptr_t from, to; /* what was asked for last */
+
+int __real_madvise(void *at, size_t len, int advice);
+int __wrap_madvise(void *at, size_t len, int advice);
+
+int __wrap_madvise(void *at, size_t len, int advice)
+{
+    if (advice != POPULATE_WRITE) {
+        return __real_madvise(at, len, advice);
+    }
+    n_asked++;
+    from = (uintptr_t)at;
+    to = from + len;
+    errno = EINVAL;
+    return is_refused ? -1 : 0;
+}
+
+static bool has_zeros(const char *at, size_t len)
+{
+    size_t i = 0;
+
+    while (i < len && at[i] == 0) {
+        i++;
+    }
+    return i == len;
+}
+
+static void check_much(void)
+{
+    _free_ char *at = NULL;
+
+    n_asked = 0;
+    at = pages_calloc(MUCH / 8, 8);
+    ok(at && n_asked == 1 && from <= (uintptr_t)at && to >= (uintptr_t)at + MUCH,
+       "all of an array is asked for%s", is_refused ? ", in vain" : "");
+    ok(at && has_zeros(at, MUCH), "and nothing but zeros is in it");
+}
+
+static void test_calloc(void)
+{
+    _free_ char *little = NULL;
+
+    check_much();
+    is_refused = true;
+    check_much();
+    n_asked = 0;
+    little = pages_calloc(100, 10);
+    ok(little && has_zeros(little, 1000) && n_asked == 0, "of little nothing is asked for");
+}
+
+int main(void)
+{
+    test_calloc();
+    return tap_done();
+}
