@@ -542,6 +542,7 @@ static int drain_full(const struct snap *a, struct disk *d, bool may_get_room)
     struct drain_progress progress = {.may_get_room = may_get_room};
     struct digest got;
 
+    room_error = 0;
     waiting = &progress;
     n_pauses = 0;
     room_is = (struct statvfs){.f_frsize = 1, .f_blocks = 1 << 20,

@@ -181,10 +181,10 @@ static void test_gone(struct commit_bed *b)
 
     reread_gate_init(&gate);
     commit_bed_name(b, STEP + 1, name);
-    is_int(snap_reread(b->top, name, &gate, &e), -ENOENT, "one that is not there");
-    is_int(snap_reread(b->top, "nothing", &gate, &e), -ENOENT, "nor by another name");
+    is_int(snap_reread(b->top, name, &gate, false, &e), -ENOENT, "one that is not there");
+    is_int(snap_reread(b->top, "nothing", &gate, false, &e), -ENOENT, "nor by another name");
     like(e.text, "nothing is gone", "%s", e.text);
-    is_int(snap_reread("/nonexistent/ck", name, &gate, &e), -ENOENT, "nor is its directory");
+    is_int(snap_reread("/nonexistent/ck", name, &gate, false, &e), -ENOENT, "nor is its directory");
     like(e.text, "open /nonexistent/ck", "%s", e.text);
     reread_gate_destroy(&gate);
 }
