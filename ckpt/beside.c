@@ -111,6 +111,7 @@ struct candidate {
     const char *name; /* borrowed */
     int64_t changed_ns;
     int64_t step;
+    uint64_t token; /* of muster's own (step_token()) */
 };
 
 /* Of which those that are older are looked for. */
@@ -147,7 +148,11 @@ static int by_step(const void *a, const void *b)
 {
     const struct candidate *x = a, *y = b;
 
-    return x->step != y->step ? (x->step > y->step ? -1 : 1) : by_time(a, b);
+    if (x->step != y->step) {
+        return x->step > y->step ? -1 : 1;
+    }
+    return x->token != y->token ? step_compare(x->token, x->name, y->token, y->name)
+                                : by_time(a, b);
 }
 
 /* Empty files are none. */
@@ -254,6 +259,7 @@ static int look_beside(struct io *io, const struct place *p, const struct older 
     _strlist_ struct strlist names = {0};
     _free_ struct candidate *all = NULL;
     _close_ int dir = open(p->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    uint64_t step;
     size_t n = 0;
     int rc = dir < 0 ? error_set(e, errno, "open %s", p->dir)
                      : found_names(io, dir, &names, e);
@@ -269,6 +275,9 @@ static int look_beside(struct io *io, const struct place *p, const struct older 
         n += beside_is_like(p->name, names.items[i]) &&
              look_at(p, names.items[i], &all[n]) &&
              (!than || is_older(p, &all[n], than));
+    }
+    for (size_t i = 0; i < n && than && !p->rest[0]; i++) {
+        all[i].token = step_parse_name(all[i].name, &step) ? step_token(io, dir, all[i].name) : 0;
     }
     qsort(all, n, sizeof(*all), than ? by_step : by_time);
     choose(io, p, all, n, ret);

@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "ckpt/avoided.h"
+#include "ckpt/step.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -18,10 +19,7 @@ static int compare(const struct standing *a, const struct standing *b)
     if (a->step != b->step) {
         return a->step < b->step ? -1 : 1;
     }
-    if (a->token != b->token) {
-        return a->token < b->token ? -1 : 1;
-    }
-    return strcmp(a->name, b->name);
+    return -step_compare(a->token, a->name, b->token, b->name);
 }
 
 /* --- one rank's view --- */

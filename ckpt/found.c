@@ -143,7 +143,8 @@ bool found_one(struct io *io, int dir, const char *name, struct found *ret)
     ret->has_step = step_parse_name(name, &ret->step);
     ret->is_step = ret->has_step;
     if (ret->has_step) {
-        return !is_no_directory(io, dir, name);
+        ret->token = step_token(io, dir, name);
+        return ret->token > 0 || !is_no_directory(io, dir, name);
     }
     ret->has_step = found_number(name, &ret->step, &ret->is_step);
     ret->is_part = found_is_part_name(name);
@@ -174,6 +175,12 @@ void found_recall(struct found *f)
                    !found_number(f->name, &step, &f->is_step);
 }
 
+/* Where no step is known, its kind may not be either. */
+static bool is_own(const struct found *f)
+{
+    return f->has_step && f->kind == FOUND_MUSTER;
+}
+
 int found_compare(const struct found *a, const struct found *b)
 {
     if (a->has_step != b->has_step) {
@@ -184,6 +191,12 @@ int found_compare(const struct found *a, const struct found *b)
     }
     if (a->is_inside != b->is_inside) {
         return a->is_inside ? 1 : -1;
+    }
+    if (is_own(a) != is_own(b)) {
+        return is_own(a) ? -1 : 1;
+    }
+    if (is_own(a)) {
+        return step_compare(a->token, a->name, b->token, b->name);
     }
     return found_compare_names(a->name, b->name);
 }

@@ -47,6 +47,7 @@ struct found {
     enum found_kind kind;
     bool has_step;
     uint64_t step; /* for the order: the number in its name that says most */
+    uint64_t token; /* of muster's own (step_token()); 0: none */
     /* That number is a step: by the kind of checkpoint, or for the word before it, as
      * in step-100, iter_100 and ckpt100. That of epoch=3 is none. */
     bool is_step;
@@ -65,8 +66,9 @@ struct found {
 };
 
 /* All that look like one: with the highest step first, those without a step last; of
- * one step those first whose names say it, and have the higher numbers. Times of files say
- * nothing: copies have others. The caller frees *ret. */
+ * one step muster's own first, as step_compare() has them, then those whose names say it,
+ * and have the higher numbers. Times of files say nothing: copies have others. The caller
+ * frees *ret. */
 int found_list(struct io *io, int dir, struct found **ret, size_t *ret_n,
                struct error *e);
 /* One by its name; false: it looks like none. */

@@ -150,6 +150,7 @@ int parcel_from_step(const char *name, const void *commit, size_t commit_len,
     str_copy(p.found.name, sizeof(p.found.name), name);
     str_copy(p.name, sizeof(p.name), name);
     p.found.step = c.step;
+    p.found.token = c.token;
     found_recall(&p.found);
     rc = rc < 0 ? rc : fill(&p, &m, manifest, manifest_len, e);
     buf_append(&p.seal, commit, commit_len);

@@ -81,9 +81,34 @@ static int add(void *arg, const char *name)
         l->room = room;
     }
     l->entries[l->n].step = step;
+    l->entries[l->n].token = 0;
     str_copy(l->entries[l->n].name, sizeof(l->entries->name), name);
     l->n++;
     return 0;
+}
+
+uint64_t step_token(struct io *io, int root, const char *name)
+{
+    _free_ char *text = NULL;
+    struct commit commit = {0};
+    size_t len = 0;
+    int dir = io->ops->open_dir(io, root, name), rc;
+
+    if (dir < 0) {
+        return 0;
+    }
+    rc = io_read_file(io, dir, STEP_COMMIT, COMMIT_MAX_BYTES, &text, &len);
+    io->ops->close(io, dir);
+    return rc == 0 && commit_decode(text, len, &commit, NULL) == 0 ? commit.token : 0;
+}
+
+int step_compare(uint64_t token, const char *name, uint64_t other_token,
+                 const char *other_name)
+{
+    if (token != other_token) {
+        return token > other_token ? -1 : 1;
+    }
+    return strcmp(other_name, name);
 }
 
 static int by_step(const void *a, const void *b)
@@ -93,7 +118,22 @@ static int by_step(const void *a, const void *b)
     if (x->step != y->step) {
         return x->step > y->step ? -1 : 1;
     }
-    return strcmp(x->name, y->name);
+    return step_compare(x->token, x->name, y->token, y->name);
+}
+
+/* Only where several are of one step: it takes reading. */
+static bool read_tokens(struct io *io, int root, struct step_entry *entries, size_t n)
+{
+    bool has_some = false;
+
+    for (size_t i = 0; i < n; i++) {
+        if ((i > 0 && entries[i - 1].step == entries[i].step) ||
+            (i + 1 < n && entries[i + 1].step == entries[i].step)) {
+            entries[i].token = step_token(io, root, entries[i].name);
+            has_some = true;
+        }
+    }
+    return has_some;
 }
 
 int step_list(struct io *io, int root, struct step_entry **ret, size_t *ret_n,
@@ -108,6 +148,9 @@ int step_list(struct io *io, int root, struct step_entry **ret, size_t *ret_n,
     }
     if (l.n) {
         qsort(l.entries, l.n, sizeof(*l.entries), by_step);
+        if (read_tokens(io, root, l.entries, l.n)) {
+            qsort(l.entries, l.n, sizeof(*l.entries), by_step);
+        }
     }
     *ret = l.entries;
     *ret_n = l.n;

@@ -109,10 +109,21 @@ DEFINE_CLEANUP(step_save);
 struct step_entry {
     char name[STEP_NAME_BYTES];
     uint64_t step;
+    uint64_t token; /* 0: it has no COMMIT, or is the only one of its step */
 };
 
-/* All directories of that form, highest step first; whether they are checkpoints
- * is not looked at. The caller frees *ret. */
+/* The fencing token of one, as its COMMIT says it, which is read, and nothing else; 0: it
+ * has none that can be read. */
+uint64_t step_token(struct io *io, int root, const char *name);
+
+/* Which of two of one step counts, here and wherever some are put in order: the one with
+ * the higher token; where that says nothing, the one with the higher name. Less than 0: the
+ * first. */
+int step_compare(uint64_t token, const char *name, uint64_t other_token,
+                 const char *other_name);
+
+/* All directories of that form, highest step first, of one step the one that counts; else
+ * whether they are checkpoints is not looked at. The caller frees *ret. */
 int step_list(struct io *io, int root, struct step_entry **ret, size_t *ret_n,
               struct error *e);
 

@@ -355,6 +355,12 @@ static int look_at(void *arg, size_t i, struct error *e)
                : 0;
 }
 
+/* Where no step is known, its kind may not be either. */
+static bool is_own(const struct store_entry *entry)
+{
+    return entry->found.has_step && entry->found.kind == FOUND_MUSTER;
+}
+
 int store_newest_first(const void *a, const void *b)
 {
     const struct store_entry *x = a, *y = b;
@@ -365,7 +371,11 @@ int store_newest_first(const void *a, const void *b)
     if (x->found.step != y->found.step) {
         return x->found.step > y->found.step ? -1 : 1;
     }
-    return strcmp(x->name, y->name);
+    if (is_own(x) != is_own(y)) {
+        return is_own(x) ? -1 : 1;
+    }
+    return is_own(x) ? step_compare(x->found.token, x->name, y->found.token, y->name)
+                     : strcmp(x->name, y->name);
 }
 
 static int check_deep(const struct store *st, struct store_entry *entry)

@@ -79,7 +79,8 @@ struct store_entry {
     int rc; /* of store_open() and store_check() */
     struct error why;
 };
-/* As a list has them: the highest step first. */
+/* As a list has them: the highest step first, of one step muster's own, as step_compare()
+ * has them. */
 int store_newest_first(const void *a, const void *b);
 /* All names, highest step first; looked into. The caller frees *ret. */
 int store_list(const struct store *st, bool is_deep, struct store_entry **ret,

@@ -493,6 +493,24 @@ static void test_twice(struct commit_bed *b)
     b->nth = 0;
 }
 
+/* Nor do their names say which of them stay. */
+static void test_many(struct commit_bed *b)
+{
+    static const unsigned order[] = {3, 5, 1, 4, 2};
+
+    commit_bed_clear(b);
+    for (size_t i = 0; i < ARRAY_SIZE(order); i++) {
+        b->nth = order[i];
+        commit_bed_save(b, 57);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(order); i++) {
+        b->nth = order[i];
+        ok(commit_bed_has(b, 57, "COMMIT") == (i >= 3), "save %d of a step, where two are kept",
+           (int)i + 1);
+    }
+    b->nth = 0;
+}
+
 /* Two that do not know of each other, above one of a run before. */
 static void test_generations(struct commit_bed *b)
 {
@@ -638,6 +656,7 @@ int main(void)
     test_rule(&b);
     test_late(&b);
     test_twice(&b);
+    test_many(&b);
     test_generations(&b);
     test_other_run(&b);
     test_no_root(&b);

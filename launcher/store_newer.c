@@ -65,10 +65,18 @@ static const struct found *find(const struct found *all, size_t n, const char *n
     return NULL;
 }
 
+/* Of muster's own that are of one step the one with the higher token. */
+static bool is_later(const struct found *f, const struct found *than)
+{
+    return f->step != than->step ? f->step > than->step
+                                 : f->kind == FOUND_MUSTER && than->kind == FOUND_MUSTER &&
+                                   f->token > than->token;
+}
+
 static bool is_newer(const struct found *f, const struct found *than)
 {
     return f->has_step && !f->is_part &&
-           (!than || (f->kind == than->kind && than->has_step && f->step > than->step));
+           (!than || (f->kind == than->kind && than->has_step && is_later(f, than)));
 }
 
 int store_newer_beside(int dir, char name[FOUND_NAME_BYTES], struct error *e)
@@ -93,5 +101,5 @@ int store_newer_beside(int dir, char name[FOUND_NAME_BYTES], struct error *e)
 bool store_is_newer(const struct store_entry *entry, const struct found *here)
 {
     return entry->found.has_step &&
-           (!here->has_step || entry->found.step > here->step);
+           (!here->has_step || is_later(&entry->found, here));
 }

@@ -63,8 +63,8 @@ int store_prune(const struct store *st, const struct store_prune *how, struct er
 int store_newest_here(int dir, struct found *ret, struct strlist *damaged,
                       struct error *e);
 /* The name of the newest of a directory that is whole by its structure, in the place of one
- * of the same kind with a lower step, or of one that is gone. 0, or why that directory
- * cannot be read. */
+ * of the same kind with a lower step (of muster's also with a lower token), or of one that
+ * is gone. 0, or why that directory cannot be read. */
 int store_newer_beside(int dir, char name[FOUND_NAME_BYTES], struct error *e);
 /* Whether the checkpoint is newer than that one. */
 bool store_is_newer(const struct store_entry *entry, const struct found *here);
