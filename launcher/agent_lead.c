@@ -353,12 +353,13 @@ static void on_found_saved(void *arg, const char *path, int64_t step_, bool is_n
 }
 
 static void on_saved(void *arg, const char *path, int64_t step_, uint32_t generation,
-                     bool is_new)
+                     bool is_new, bool is_later)
 {
     struct agent_lead *l = arg;
 
     take_saved(l, &(struct lead_event){.type = LEAD_SAVED, .text = path, .step = step_,
-                                       .generation = generation, .force = is_new});
+                                       .generation = generation, .force = is_new,
+                                       .is_later = is_later});
     record_saved(l->record, path, step_);
 }
 

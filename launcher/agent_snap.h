@@ -94,9 +94,10 @@ void agent_snap_stop(struct agent *a, bool is_resumable);
 
 struct lead_snap_ops {
     /* A checkpoint was made, of what workers of that generation have saved; or, where it is
-     * not new, was found to be one already, which this lead had not heard. */
+     * not new, was found to be one already, which this lead had not heard. It may be later
+     * than the newest that the run knows of, where that is of the same step. */
     void (*on_saved)(void *arg, const char *path, int64_t step, uint32_t generation,
-                     bool is_new);
+                     bool is_new, bool is_later);
     /* One was given up, by the name of its directory: for another reason than that a later
      * one has its place. May be NULL. */
     void (*on_failed)(void *arg, const char *name, const char *why);

@@ -31,7 +31,7 @@ struct bed {
     uint32_t started;
     unsigned n_quiet, n_saved;
     uint32_t saved_generation;
-    bool is_new;
+    bool is_new, is_later;
     char resume[PATH_MAX + 32], source[PATH_MAX + 32];
     int64_t resume_step;
     uint32_t saving;
@@ -39,7 +39,7 @@ struct bed {
 
 /* How the next one goes, and what the last one was told to leave. */
 static int commit_code;
-static bool was_there;
+static bool was_there, is_last;
 static int n_commits, n_shared; /* ... whose files children would have as well */
 static char left[STEP_NAME_BYTES];
 /* What was said to all, last, and what an agent answers at once. */
@@ -68,6 +68,7 @@ int __wrap_snap_commit(const struct snap_commit *c, struct io *io, const struct 
     n_commits++;
     n_shared += !lead_bed_is_apart();
     *c->ret_was_there = was_there;
+    *c->ret_is_last = is_last;
     snprintf(left, sizeof(left), "%s", c->source);
     return why           ? error_text(e, why->code == ESTALE ? EIO : why->code, "%s",
                                       why->text) /* as the real one takes it */
@@ -89,7 +90,7 @@ bool __wrap_snap_is_short(const struct snap_commit *c, struct io *io, unsigned n
 /* --- the lead --- */
 
 static void on_saved(void *arg, const char *path, int64_t step, uint32_t generation,
-                     bool is_new)
+                     bool is_new, bool is_later)
 {
     struct bed *b = arg;
 
@@ -97,6 +98,7 @@ static void on_saved(void *arg, const char *path, int64_t step, uint32_t generat
     b->n_saved++;
     b->saved_generation = generation;
     b->is_new = is_new;
+    b->is_later = is_later;
 }
 
 static void on_saving(void *arg, uint64_t step, uint32_t written, uint32_t ranks)
@@ -501,6 +503,40 @@ static void test_found(struct bed *b)
     lead_snap_destroy(b->lead);
 }
 
+/* A step that was saved twice: which of the two counts. */
+static void test_found_again(struct bed *b)
+{
+    static const struct {
+        bool was_there, is_last;
+        const char *in;
+        bool want;
+        const char *what;
+    } cases[] = {
+        {false, true, "", true, "one that is made now"},
+        {true, true, "", true, "one that was there, and counts there"},
+        {true, false, "", false, "one that was there, and does not"},
+        {true, true, "/elsewhere", false, "one that was there, where nobody can tell"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct word w = {UUID_A, 30, 1, 0, 0, SNAP_STAGE_WRITTEN, 0};
+
+        open_lead(b);
+        snprintf(b->resume, sizeof(b->resume), "%s%s/step-000000000030-bbbbbbbb",
+                 b->agent.run.dir, cases[i].in);
+        b->resume_step = 30;
+        was_there = cases[i].was_there;
+        is_last = cases[i].is_last;
+        say_both(b, w);
+        settle(b);
+        ok(b->n_saved == 1 && b->is_later == cases[i].want, "%s is%s later", cases[i].what,
+           cases[i].want ? "" : " not");
+        lead_snap_destroy(b->lead);
+    }
+    was_there = is_last = false;
+    b->resume[0] = '\0';
+}
+
 /* What a life before has left, and another one has gone on from later ones. */
 static void test_past(struct bed *b)
 {
@@ -581,6 +617,7 @@ int main(void)
     test_ended(b);
     test_written(b);
     test_found(b);
+    test_found_again(b);
     test_past(b);
     test_reported(b);
     test_source(b);

@@ -91,6 +91,16 @@ static void tell_failed(const struct lead_save *s)
     }
 }
 
+/* Of two of one step: what was made now comes after all that the run knows of. Of one that
+ * was there the directory tells, if the other one is in it. */
+static bool is_later(const struct lead_snap *l, const struct lead_save *s)
+{
+    char newest[STEP_NAME_BYTES];
+
+    (void)lead_snap_resume(l, s->root, newest);
+    return s->is_last && (!s->was_there || newest[0]);
+}
+
 static void announce(struct lead_snap *l, const struct lead_save *s)
 {
     char path[PATH_MAX], name[STEP_NAME_BYTES];
@@ -108,7 +118,8 @@ static void announce(struct lead_snap *l, const struct lead_save *s)
     }
     step_name(s->step, s->uuid, name);
     snprintf(path, sizeof(path), "%s/%s", s->root, name);
-    l->ops->on_saved(l->arg, path, (int64_t)s->step, s->tally.generation, !s->was_there);
+    l->ops->on_saved(l->arg, path, (int64_t)s->step, s->tally.generation, !s->was_there,
+                     is_later(l, s));
 }
 
 /* --- what is to stay --- */
@@ -132,7 +143,7 @@ static void name_in(const char *root, const char *path, char ret[STEP_NAME_BYTES
     size_t n = strlen(root);
 
     ret[0] = '\0';
-    if (strncmp(path, root, n) == 0 && path[n] == '/' &&
+    if (strncmp(path, root, n) == 0 && path[n] == '/' && !strchr(path + n + 1, '/') &&
         strlen(path + n + 1) < STEP_NAME_BYTES) {
         str_copy(ret, STEP_NAME_BYTES, path + n + 1);
     }
@@ -187,7 +198,7 @@ static void prepare(struct lead_save *s)
 {
     struct lead_snap *l = s->lead;
 
-    s->is_due = s->is_right = false;
+    s->is_due = s->is_right = s->is_last = false;
     lead_snap_pinned(l, s->root, s->pinned);
     lead_snap_source(l, s->root, s->source);
     if (!s->source[0] && s->tally.generation < l->ops->started(l->arg)) {
@@ -214,6 +225,7 @@ static void prepare(struct lead_save *s)
         .verified = s->verified,
         .checking = s->checking,
         .ret_was_there = &s->was_there,
+        .ret_is_last = &s->is_last,
         .ret_is_due = &s->is_due,
     };
 }

@@ -51,6 +51,7 @@ struct lead_save {
     bool is_tidied; /* older ones are gone, or are going */
     bool is_right;  /* it was read again before that */
     bool was_there; /* it was a checkpoint already */
+    bool is_last;   /* of its step and directory it is the one that counts */
 };
 
 /* What is read again (launcher/agent_snap_check.c). */

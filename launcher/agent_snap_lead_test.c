@@ -90,11 +90,11 @@ void __wrap_agent_asked(struct agent *a, const void *json, size_t len)
 }
 
 static void on_saved(void *arg, const char *path, int64_t step, uint32_t generation,
-                     bool is_new)
+                     bool is_new, bool is_later)
 {
     struct bed *b = arg;
 
-    (void)path, (void)step, (void)generation, (void)is_new;
+    (void)path, (void)step, (void)generation, (void)is_new, (void)is_later;
     b->n_saved++;
 }
 

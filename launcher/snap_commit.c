@@ -222,6 +222,26 @@ static int commit_alone(const struct snap_commit *c, struct io *io, int root,
     return rc < 0 ? rc : commit(c, io, root, name, e);
 }
 
+/* One that was made by a lead before need not be: others of its step may have come since. */
+static bool is_last(struct io *io, int root, uint64_t step, const char *name)
+{
+    _free_ struct step_entry *entries = NULL;
+    size_t n = 0;
+
+    if (step_list(io, root, &entries, &n, NULL) < 0) {
+        return false;
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct step s = {0};
+
+        if (entries[i].step == step && step_open(io, root, entries[i].name, &s, NULL) == 0) {
+            step_close(&s);
+            return strcmp(entries[i].name, name) == 0;
+        }
+    }
+    return false;
+}
+
 static int commit_or_remove(const struct snap_commit *c, struct io *io,
                             const struct error *why, struct error *e)
 {
@@ -244,6 +264,9 @@ static int commit_or_remove(const struct snap_commit *c, struct io *io,
     rc = rc == 0 ? commit_alone(c, io, root, name, e) : rc;
     if (c->ret_was_there) {
         *c->ret_was_there = rc > 0;
+    }
+    if (c->ret_is_last) {
+        *c->ret_is_last = rc >= 0 && is_last(io, root, c->gather.step, name);
     }
     return rc < 0 ? rc : 0;
 }

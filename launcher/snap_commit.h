@@ -41,6 +41,8 @@ struct snap_commit {
     const char *checking; /* one that is being read; stays, too. NULL or "" for none */
     bool *ret_was_there;  /* it was a checkpoint before, or another lead has made it one.
                              NULL: not asked */
+    bool *ret_is_last;    /* of those of its step in `root` it is the one that counts
+                             (step_compare()). NULL: not asked */
     bool *ret_is_due;     /* those that are kept anyway lack such a one. NULL: not asked */
 };
 

@@ -493,6 +493,30 @@ static void test_twice(struct commit_bed *b)
     b->nth = 0;
 }
 
+/* Whoever leads next hears of both, in any order. */
+static void test_last(struct commit_bed *b)
+{
+    struct error e = {0};
+    bool is_last[4];
+
+    commit_bed_clear(b);
+    for (size_t i = 0; i < 4; i++) {
+        char uuid[COMMIT_UUID_BYTES];
+        struct snap_commit c;
+
+        b->nth = i % 2 ? 1 : 3;
+        c = commit_bed_facts(b, 56, uuid);
+        c.ret_is_last = &is_last[i];
+        if (i < 2) {
+            commit_bed_write(b, 56, N);
+        }
+        commit_bed_must(snap_commit(&c, io_system(), NULL, &e), &e);
+    }
+    b->nth = 0;
+    ok(is_last[0] && is_last[1], "what is made counts");
+    ok(!is_last[2] && is_last[3], "of both that are there the later one does");
+}
+
 /* Nor do their names say which of them stay. */
 static void test_many(struct commit_bed *b)
 {
@@ -656,6 +680,7 @@ int main(void)
     test_rule(&b);
     test_late(&b);
     test_twice(&b);
+    test_last(&b);
     test_many(&b);
     test_generations(&b);
     test_other_run(&b);

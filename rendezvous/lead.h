@@ -105,7 +105,8 @@ enum lead_event_type {
     LEAD_STOP = 3,   /* stop, force, text */
     LEAD_SAVED = 4,  /* text, step, generation: a checkpoint found by other means than a
                         report; is resumed from if newer. force: it was written
-                        now, though one of its name may be left alone */
+                        now, though one of its name may be left alone. is_later: of
+                        two of one step it is the one that counts */
     LEAD_MISFIT = 5, /* rank, text: nodes cannot work together (versions, process
                         counts): while gathering end with RUN_FAILED, later leave
                         that one out, however few there are without it */
@@ -152,6 +153,7 @@ struct lead_event {
     int64_t step;
     uint32_t n_nodes;
     uint32_t generation; /* whose workers have saved it; 0: those that ran last */
+    bool is_later;
     bool dead;         /* its agent has ended, and so have its workers */
     bool adrift;       /* with each: another may lead by now, for all that we know
                           (not heir_is_in_office()) */
@@ -220,6 +222,7 @@ struct lead_node {
     uint64_t clear_ms; /* ... until then, if it is lost */
     uint32_t node;     /* the rank of its first agent, or LEAD_NO_NODE */
     uint32_t n_causes; /* generations that ended by a failure of it */
+    uint64_t saved_mark; /* of the checkpoint that it has told of; 0: of none */
 };
 
 struct lead_verdict {

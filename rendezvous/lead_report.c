@@ -8,6 +8,7 @@
 #include "rendezvous/mutant.h"
 
 #include <errno.h>
+#include <string.h>
 
 static void keep_store(struct lead *lead, const struct report *r)
 {
@@ -36,13 +37,17 @@ void lead_set_resume(struct lead *lead, const char *path, int64_t step,
 }
 
 /* Steps go down where workers have started from an older checkpoint, so what the newest
- * generation has saved comes after all that others have. */
-static bool is_newer(const struct lead *lead, uint32_t generation, int64_t step)
+ * generation has saved comes after all that others have. A step may be saved again, by
+ * another path: which of the two came later is for the caller to know. */
+static bool is_newer(const struct lead *lead, uint32_t generation, const char *path,
+                     int64_t step, bool is_later)
 {
     bool is_first = generation == lead->ran && lead->saved_generation < lead->ran;
+    bool is_again = step == lead->resume_step && strcmp(path, lead->resume_path) != 0 &&
+                    (is_later || generation > lead->saved_generation);
 
     return is_first || (generation >= lead->saved_generation &&
-                        (!lead->resume_path[0] || step > lead->resume_step));
+                        (!lead->resume_path[0] || step > lead->resume_step || is_again));
 }
 
 /* Of what is found nobody knows who has saved it: its step alone counts. */
@@ -52,22 +57,47 @@ void lead_on_saved(struct lead *lead, const struct lead_event *event,
     uint32_t generation = event->generation ? event->generation : lead->ran;
     bool is_ahead = !lead->resume_path[0] || event->step > lead->resume_step;
 
-    if (event->text && (event->generation ? is_newer(lead, generation, event->step)
+    if (event->text && (event->generation ? is_newer(lead, generation, event->text,
+                                                     event->step, event->is_later)
                                           : is_ahead) &&
         lead_avoid_saved(lead, event->text, event->step, generation, !event->force)) {
         lead_set_resume(lead, event->text, event->step, generation, ret);
     }
 }
 
+/* Reports say it again and again: this tells what is said for the first time. Never 0. */
+static uint64_t mark_of(const struct report *r)
+{
+    const uint64_t prime = UINT64_C(1099511628211);
+    uint64_t mark = (UINT64_C(14695981039346656037) ^ (uint64_t)r->saved_step) * prime;
+
+    mark = (mark ^ r->saved_generation) * prime;
+    for (const char *c = r->saved_path; *c; c++) {
+        mark = (mark ^ (unsigned char)*c) * prime;
+    }
+    return mark | 1;
+}
+
+/* Whether a node says that now, and had not said it before. What those say that a new lead
+ * hears for the first time may be older than what it knows. */
+static bool is_said_now(struct lead_node *n, const struct report *r, bool was_heard)
+{
+    const uint64_t mark = r->saved_path[0] ? mark_of(r) : n->saved_mark;
+    bool is_new = was_heard && mark != n->saved_mark;
+
+    n->saved_mark = mark;
+    return is_new;
+}
+
 /* Only what the newest generation wrote: one that was given up must not move
  * its successor's start. */
-static void keep_saved(struct lead *lead, const struct report *r,
+static void keep_saved(struct lead *lead, const struct report *r, bool is_now,
                        struct lead_actions *ret)
 {
     if (!r->saved_path[0] || !lead->ran || r->saved_generation != lead->ran) {
         return;
     }
-    if (is_newer(lead, lead->ran, r->saved_step)) {
+    if (is_newer(lead, lead->ran, r->saved_path, r->saved_step, is_now)) {
         (void)lead_avoid_saved(lead, r->saved_path, r->saved_step, lead->ran, false);
         lead_set_resume(lead, r->saved_path, r->saved_step, lead->ran, ret);
     }
@@ -146,7 +176,7 @@ int lead_on_report(struct lead *lead, const struct report *r,
                    struct lead_actions *ret)
 {
     struct lead_node *n;
-    bool was_started = lead->n_started == lead->n_nodes;
+    bool was_started = lead->n_started == lead->n_nodes, is_now;
 
     if (!r || r->rank >= lead->n_nodes ||
         (r->generation > lead->generation && !lead->config.rule.on)) {
@@ -162,11 +192,12 @@ int lead_on_report(struct lead *lead, const struct report *r,
             .dead = true, .text = "its agent was started again"}, ret);
         return 0;
     }
+    is_now = is_said_now(n, r, n->serial != 0);
     update_node(lead, n, r);
     if (lead_is_of_view(lead, r)) {
         keep_store(lead, r);
     }
-    keep_saved(lead, r, ret);
+    keep_saved(lead, r, is_now, ret);
     if (r->failed && r->failure.node == r->rank) { /* each speaks for itself */
         on_failure(lead, &r->failure, ret);
     }

@@ -172,6 +172,50 @@ static void test_saved(void)
     lead_destroy(t.lead);
 }
 
+/* What was told last of one step counts: by whom, and how often it is said again, does not. */
+static void test_saved_again(void)
+{
+    struct lead_config config = bed_config(2);
+    struct report r[2];
+    int64_t step;
+    struct bench t;
+
+    bed_open(&t, &config);
+    bed_run_to(&t, 2, 1);
+    for (uint32_t i = 0; i < 2; i++) {
+        r[i] = (struct report){.rank = i, .state = REPORT_RUNNING, .generation = 1,
+                               .saved_generation = 1, .saved_step = 5};
+        snprintf(r[i].saved_path, sizeof(r[i].saved_path), "ckpt/%c", 'a' + (char)i);
+    }
+    (void)bed_tell(&t, r[0]);
+    (void)bed_tell(&t, r[1]);
+    is_str(lead_resume(t.lead, &step), "ckpt/b", "told later, by another node");
+    (void)bed_tell(&t, r[0]);
+    ok(!bed_note(&t, LEAD_NOTE_SAVED), "what is only said again is no news");
+    snprintf(r[0].saved_path, sizeof(r[0].saved_path), "ckpt/c");
+    (void)bed_tell(&t, r[0]);
+    (void)bed_tell(&t, r[1]);
+    is_str(lead_resume(t.lead, &step), "ckpt/c", "by the one node again");
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_SAVED, .text = "ckpt/d", .step = 5,
+                                           .generation = 1});
+    is_str(lead_resume(t.lead, &step), "ckpt/c", "one that may have come before");
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_SAVED, .text = "ckpt/d", .step = 5,
+                                           .generation = 1, .is_later = true});
+    is_str(lead_resume(t.lead, &step), "ckpt/d", "one that has not");
+    (void)bed_step(&t, (struct lead_event){.type = LEAD_SAVED, .text = "ckpt/d", .step = 5,
+                                           .generation = 1, .is_later = true});
+    ok(!bed_note(&t, LEAD_NOTE_SAVED), "once");
+    t.now_ms += 5000;
+    (void)bed_fail(&t, 0, 1, 1, 1, 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        r[i].state = REPORT_STOPPED;
+        r[i].generation = 2;
+        (void)bed_tell(&t, r[i]);
+    }
+    is_str(t.a.order ? t.a.order->resume_path : "", "ckpt/d", "and the next ones start from it");
+    lead_destroy(t.lead);
+}
+
 /* One that is finished by others than those who saved it, who are no more: newer than what
  * is known, and no news of the workers that run. */
 static void test_saved_late(void)
@@ -308,6 +352,7 @@ int main(void)
     test_store_place();
     test_old_store();
     test_saved();
+    test_saved_again();
     test_saved_late();
     test_chosen();
     test_hostile();

@@ -503,6 +503,14 @@ static void test_saved(void)
     saved.step = 4;
     (void)step(&t, saved);
     ok(!t.a.send, "an older one is not");
+    saved.step = 5;
+    (void)step(&t, saved);
+    ok(!t.a.send, "nor is one that was told before");
+    saved.text = "b";
+    (void)step(&t, saved);
+    ok(t.a.send && t.a.send->saved_step == 5 && strcmp(t.a.send->saved_path, "b") == 0,
+       "the step again, by another path, is");
+    saved.step = 4;
     saved.generation = 2;
     (void)step(&t, saved);
     ok(t.a.send && t.a.send->saved_step == 4, "of a newer generation it is");

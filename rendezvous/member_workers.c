@@ -175,13 +175,15 @@ int member_on_store(struct member *m, const struct member_event *event)
 int member_on_saved(struct member *m, const struct member_event *event)
 {
     struct report *r = &m->report;
-    bool newer = event->generation > r->saved_generation ||
-                 (event->generation == r->saved_generation &&
-                  event->step > r->saved_step) || !r->saved_path[0];
+    bool newer;
 
     if (!event->text || strlen(event->text) >= sizeof(r->saved_path)) {
         return -EPROTO;
     }
+    newer = event->generation > r->saved_generation || !r->saved_path[0] ||
+            (event->generation == r->saved_generation &&
+             (event->step > r->saved_step ||
+              (event->step == r->saved_step && strcmp(event->text, r->saved_path) != 0)));
     if (newer) {
         r->saved_generation = event->generation;
         r->saved_step = event->step;

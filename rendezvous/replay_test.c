@@ -133,6 +133,10 @@ static void play(struct bed *t, uint32_t rank)
     step_member(t, (struct member_event){.type = MEMBER_WORD});
     step_member(t, (struct member_event){.type = MEMBER_STARTED, .generation = 1});
     tell(t, report(1, 3, REPORT_RUNNING, 1));
+    step_lead(t, (struct lead_event){.type = LEAD_SAVED, .text = "/ckpt/a", .step = 9,
+                                     .generation = 1});
+    step_lead(t, (struct lead_event){.type = LEAD_SAVED, .text = "/ckpt/b", .step = 9,
+                                     .generation = 1, .is_later = true});
     failed.failed = true;
     failed.failure = f;
     tell(t, failed);

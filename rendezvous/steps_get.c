@@ -388,7 +388,8 @@ static void get_lead(struct wire_reader *r, struct step *s)
 
     event->type = get_enum(r, LEAD_READMIT);
     has = wire_get_u8(r);
-    r->bad = r->bad || (has & ~(STEPS_HAS_REPORT | STEPS_HAS_TEXT | STEPS_HAS_WHY));
+    r->bad = r->bad || (has & ~(STEPS_HAS_REPORT | STEPS_HAS_TEXT | STEPS_HAS_WHY |
+                                STEPS_HAS_SAVED));
     event->now_ms = wire_get_u64(r);
     event->rank = wire_get_u32(r);
     event->stop = get_enum(r, LEAD_STOP_SUSPEND);
@@ -406,6 +407,10 @@ static void get_lead(struct wire_reader *r, struct step *s)
     }
     event->text = has & STEPS_HAS_TEXT ? get_text(r, &s->text) : NULL;
     event->why = has & STEPS_HAS_WHY ? get_enum(r, EXCLUSION_LAST) : EXCLUSION_NONE;
+    if (has & STEPS_HAS_SAVED) {
+        event->generation = wire_get_u32(r);
+        event->is_later = get_bool(r);
+    }
     r->bad = r->bad || (has & STEPS_HAS_WHY && !event->why) || !lead_needs(event);
 }
 

@@ -20,6 +20,7 @@ enum {
     STEPS_HAS_TEXT = 32,
     STEPS_HAS_ADDR = 64,
     STEPS_HAS_WHY = 128, /* not in older logs */
+    STEPS_HAS_SAVED = STEPS_HAS_FOLLOW, /* of a lead's event; not in older logs either */
 };
 
 /* --- steps_put.c --- */

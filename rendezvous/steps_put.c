@@ -276,7 +276,8 @@ void steps_put_heir_event(struct buf *b, const struct heir_event *event)
 void steps_put_lead_event(struct buf *b, const struct lead_event *event)
 {
     unsigned has = (event->report ? STEPS_HAS_REPORT : 0) |
-                   (event->text ? STEPS_HAS_TEXT : 0) | (event->why ? STEPS_HAS_WHY : 0);
+                   (event->text ? STEPS_HAS_TEXT : 0) | (event->why ? STEPS_HAS_WHY : 0) |
+                   (event->generation || event->is_later ? STEPS_HAS_SAVED : 0);
     _buf_ struct buf report = {0};
 
     wire_put_u8(b, (uint8_t)event->type);
@@ -302,6 +303,10 @@ void steps_put_lead_event(struct buf *b, const struct lead_event *event)
     }
     if (event->why) {
         wire_put_u8(b, (uint8_t)event->why);
+    }
+    if (has & STEPS_HAS_SAVED) {
+        wire_put_u32(b, event->generation);
+        wire_put_u8(b, event->is_later);
     }
 }
 
