@@ -172,6 +172,9 @@ int step_find_newest(struct io *io, int root, bool is_deep,
  * directory, unless somebody has put something into it. Also for what is left of
  * one that was begun and never finished, or of a removal that was cut short. */
 int step_remove(struct io *io, int root, const char *name, struct error *e);
+/* The same for who is to hear of what somebody has put into it: -ENOTEMPTY, and the name of
+ * one. All else is gone then, too. */
+int step_remove_all(struct io *io, int root, const char *name, struct error *e);
 /* Goes on with all removals of checkpoints that were cut short, as far as that can be; the
  * error is that of the first that cannot. */
 int step_sweep(struct io *io, int root, struct error *e);

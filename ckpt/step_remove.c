@@ -108,7 +108,39 @@ int step_uncommit(struct io *io, int dir)
     return rc < 0 ? rc : io->ops->sync(io, dir);
 }
 
-int step_remove(struct io *io, int root, const char *name, struct error *e)
+struct strangers {
+    char name[NAME_MAX + 1]; /* of the first; "": none */
+    size_t n;
+};
+
+static int count_stranger(void *arg, const char *name)
+{
+    struct strangers *s = arg;
+
+    if (s->n++ == 0) {
+        str_copy(s->name, sizeof(s->name), name);
+    }
+    return 0;
+}
+
+/* What is left once all that is ours has gone. */
+static int tell_left(struct io *io, int root, const char *name, struct error *e)
+{
+    struct strangers s = {0};
+    int dir = io->ops->open_dir(io, root, name);
+
+    if (dir >= 0) {
+        io->ops->list(io, dir, count_stranger, &s);
+        io->ops->close(io, dir);
+    }
+    return s.n > 1 ? error_text(e, ENOTEMPTY, "%s/%s and %zu more are not muster's: they stay, "
+                                "in what is no checkpoint any more", name, s.name, s.n - 1)
+                   : error_text(e, ENOTEMPTY, "%s/%s is not muster's: it stays, in what is no "
+                                "checkpoint any more", name, s.name);
+}
+
+static int remove_step(struct io *io, int root, const char *name, bool is_told,
+                       struct error *e)
 {
     struct removal r = {.io = io};
     uint64_t step;
@@ -126,10 +158,20 @@ int step_remove(struct io *io, int root, const char *name, struct error *e)
     io->ops->close(io, r.dir);
     rc = rc < 0 ? rc : io->ops->remove_dir(io, root, name);
     if (rc == -ENOTEMPTY || rc == -EEXIST) {
-        return 0; /* somebody else's files */
+        return is_told ? tell_left(io, root, name, e) : 0;
     }
     return rc < 0 && rc != -ENOENT
                ? error_set(e, -rc, "remove %s%s%s", name, *r.stuck ? "/" : "", r.stuck) : 0;
+}
+
+int step_remove(struct io *io, int root, const char *name, struct error *e)
+{
+    return remove_step(io, root, name, false, e);
+}
+
+int step_remove_all(struct io *io, int root, const char *name, struct error *e)
+{
+    return remove_step(io, root, name, true, e);
 }
 
 static bool is_half_removed(struct io *io, int root, const char *name)

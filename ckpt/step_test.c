@@ -444,7 +444,19 @@ static void test_strangers(void)
     ok(access(path, F_OK) == 0, "but for that file");
     in_step(30, "COMMIT", other);
     ok(access(other, F_OK) < 0, "it is no checkpoint any more");
+    is_int(step_remove_all(io_system(), root, name, &e), -ENOTEMPTY, "which is told on request");
+    like(e.text, "/notes.txt is not muster's: it stays", "by its name");
+    in_step(30, "more.txt", other);
+    f = fopen(other, "w");
+    if (!f || fclose(f) != 0) {
+        bail_out("no notes");
+    }
+    is_int(step_remove_all(io_system(), root, name, &e), -ENOTEMPTY, "two are");
+    like(e.text, "txt and 1 more are not muster's", "told, too");
     unlink(path);
+    unlink(other);
+    is_int(step_remove_all(io_system(), root, name, &e), 0, "without any it goes");
+    ok(faccessat(root, name, F_OK, 0) < 0, "and is gone");
     remove_all();
 
     is_int(step_remove(io_system(), root, "../x", &e), -EINVAL, "another name");

@@ -157,7 +157,7 @@ static int remove_one(const struct prune *p, size_t i, struct error *e)
     if (p->all[i].kind != FOUND_MUSTER) {
         return watch_remove(p->dir, p->path, p->all[i].name, e);
     }
-    return step_remove(io_system(), p->dir, p->all[i].name, e) < 0
+    return step_remove_all(io_system(), p->dir, p->all[i].name, e) < 0
                ? error_wrap(e, "%s", p->path) : 0;
 }
 

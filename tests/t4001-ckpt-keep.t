@@ -90,6 +90,35 @@ test_held() {
     is "$status:$(ls -A p)" 0:checkpoint-4 'once it may go it does'
 }
 
+# Of one step the one that was saved last is the newest, whatever its name.
+test_one_step() {
+    local uuid names=()
+    rm -rf s && mkdir s
+    for uuid in 30000000 50000000 10000000 40000000; do
+        names+=("$("$MUSTER_BUILDDIR/make_step" s 7 "$(printf '%s%024x' $uuid 1)" 2 1000 {} $((${#names[@]} + 1)))")
+    done
+    is "$(ckpt last-valid s)" "s/${names[3]}" 'it is the last valid one' || ls s
+    is "$(ckpt ls s | awk 'NR > 1 { print $1 }' | tr '\n' ' ')" "${names[3]} ${names[2]} ${names[1]} ${names[0]} " \
+        'and comes first'
+    is "$(ckpt prune s --keep 2 | tr '\n' ' ')" "s/${names[0]} s/${names[1]} " 'the others go, the oldest first'
+    ckpt prune s --keep 1 >/dev/null
+    is "$(ls s)" "${names[3]}" 'one of them stays'
+}
+
+# What somebody has put into one stays, and that it does is told.
+test_strangers() {
+    made
+    touch "p/$(name_of 2)/notes.txt"
+    run ckpt prune p --keep 3
+    is "$status:$(tr '\n' ' ' <out)" "1:p/$(name_of 1) " 'one goes, and one does not' || show
+    is "$(cat err)" "muster: p: $(name_of 2)/notes.txt is not muster's: it stays, in what is no checkpoint any more" \
+        'it is named'
+    is "$(ls "p/$(name_of 2)")" notes.txt 'all else of it has gone'
+    run ckpt prune p --keep 3
+    is "$status" 0 'then there is nothing to remove'
+    like "$(cat err)" "left alone, unfinished: $(name_of 2)" 'and what is left is told' || show
+}
+
 # What is no text is shown as something else; its bytes say what it is called.
 test_bytes() {
     local name=$'b/x\xff %-5.safetensors'

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * make_step DIRECTORY STEP UUID FILES BYTES [JSON]: a checkpoint as muster leaves it,
- * with so many files of so many bytes, whose content follows from step and file alone,
+ * make_step DIRECTORY STEP UUID FILES BYTES [JSON [TOKEN]]: a checkpoint as muster leaves
+ * it, with so many files of so many bytes, whose content follows from step and file alone,
  * and with an object of JSON values. Prints its name.
  */
 #include <config.h>
@@ -66,7 +66,8 @@ static int make(int root, char **argv, struct error *e)
 {
     uint64_t step = strtoull(argv[2], NULL, 10);
     size_t n = strtoul(argv[4], NULL, 10), len = strtoul(argv[5], NULL, 10);
-    struct manifest m = {.step = step, .generation = 1, .token = 1,
+    struct manifest m = {.step = step, .generation = 1,
+                         .token = argv[6] && argv[7] ? strtoull(argv[7], NULL, 10) : 1,
                          .n_ranks = (uint32_t)n, .n_nodes = 1};
     _cleanup_(step_save) struct step_save *s = NULL;
     int rc;
@@ -94,7 +95,7 @@ int main(int argc, char **argv)
 {
     struct error e = {0};
     char name[STEP_NAME_BYTES];
-    _close_ int root = argc == 6 || argc == 7 ? open(argv[1], O_RDONLY | O_DIRECTORY) : -1;
+    _close_ int root = argc >= 6 && argc <= 8 ? open(argv[1], O_RDONLY | O_DIRECTORY) : -1;
 
     if (root < 0 || make(root, argv, &e) < 0) {
         fprintf(stderr, "make_step: %s\n", e.text);
