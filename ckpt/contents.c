@@ -98,7 +98,8 @@ static int open_own(struct contents *c, int dir, struct error *e)
 {
     _step_ struct step s = {0};
     _free_ size_t *newest = NULL;
-    int rc = step_open(c->io, dir, c->found.name, &s, e);
+    int rc = c->found.is_renamed ? step_open_renamed(c->io, dir, c->found.name, &s, e)
+                                 : step_open(c->io, dir, c->found.name, &s, e);
 
     rc = rc < 0 ? rc : load_open(&s, &c->load, e);
     if (rc < 0) {

@@ -4,6 +4,7 @@
 #include "ckpt/found_priv.h"
 
 #include "base/cleanup.h"
+#include "ckpt/step_priv.h"
 #include "ckpt/torch_file.h"
 
 #include <errno.h>
@@ -157,6 +158,43 @@ bool found_one(struct io *io, int dir, const char *name, struct found *ret)
     return found_directory(io, dir, ret);
 }
 
+/* The one name that only muster gives, or a true COMMIT: then files of it are gone. */
+static bool is_own_inside(struct io *io, int dir, const char *name, struct commit *ret)
+{
+    _free_ char *text = NULL;
+    int sub = io->ops->open_dir(io, dir, name), fd, rc;
+    size_t len = 0;
+
+    if (sub < 0) {
+        return false;
+    }
+    rc = io_read_file(io, sub, STEP_COMMIT, COMMIT_MAX_BYTES, &text, &len);
+    rc = rc < 0 ? rc : commit_decode(text, len, ret, NULL);
+    fd = io->ops->open_file(io, sub, STEP_INDEX);
+    if (fd >= 0) {
+        io->ops->close(io, fd);
+    }
+    io->ops->close(io, sub);
+    return rc == 0 || fd >= 0;
+}
+
+bool found_renamed(struct io *io, int dir, const char *name, struct found *ret)
+{
+    struct commit commit = {0};
+    uint64_t step;
+
+    if (strlen(name) >= sizeof(ret->name) || step_parse_name(name, &step) ||
+        !is_own_inside(io, dir, name, &commit)) {
+        return false;
+    }
+    *ret = (struct found){.kind = FOUND_MUSTER, .is_renamed = true,
+                          .has_step = commit.uuid[0] != '\0',
+                          .is_step = commit.uuid[0] != '\0',
+                          .step = commit.step, .token = commit.token};
+    str_copy(ret->name, sizeof(ret->name), name);
+    return true;
+}
+
 bool found_is_file(const struct found *f)
 {
     return f->kind == FOUND_TORCH || f->kind == FOUND_SAFETENSORS;
@@ -236,7 +274,8 @@ static int check_muster(struct io *io, int dir, const struct found *f,
                         bool is_deep, struct found_facts *ret, struct error *e)
 {
     _step_ struct step s = {0};
-    int rc = step_open(io, dir, f->name, &s, e);
+    int rc = f->is_renamed ? step_open_renamed(io, dir, f->name, &s, e)
+                           : step_open(io, dir, f->name, &s, e);
 
     rc = rc < 0 || !is_deep ? rc : step_verify(&s, e);
     if (rc == 0) {

@@ -51,6 +51,8 @@ struct found {
     /* That number is a step: by the kind of checkpoint, or for the word before it, as
      * in step-100, iter_100 and ckpt100. That of epoch=3 is none. */
     bool is_step;
+    /* One of muster's by what is in it, and not by its name (found_renamed()). */
+    bool is_renamed;
     /* Its name says none, and what is in it does: last.ckpt of Lightning. It is written
      * over, time and again: nothing removes it, or sets it aside. */
     bool is_inside;
@@ -73,6 +75,10 @@ int found_list(struct io *io, int dir, struct found **ret, size_t *ret_n,
                struct error *e);
 /* One by its name; false: it looks like none. */
 bool found_one(struct io *io, int dir, const char *name, struct found *ret);
+/* One of muster's own whose directory somebody has given another name. It is in no list: no
+ * program finds it, and so nobody starts from it. But who is given its path can check it,
+ * and read what is in it. False: it is none, or has its own name. */
+bool found_renamed(struct io *io, int dir, const char *name, struct found *ret);
 /* Sets what else its name says, where name, kind and step are known: of a copy, say, whose
  * bytes are elsewhere. */
 void found_recall(struct found *f);

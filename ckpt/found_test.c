@@ -8,6 +8,7 @@
 #include "ckpt/found_json.h"
 #include "ckpt/found_priv.h"
 #include "ckpt/last_bed.h"
+#include "ckpt/step_bed.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -855,6 +856,45 @@ static void test_lacks(void)
     teardown(&b);
 }
 
+/* One of muster's that somebody has called otherwise, for who is given its path. */
+static void test_renamed(void)
+{
+    static const char *const names[] = {"best", "checkpoint-7", "step-7", "model.safetensors"};
+    struct found_facts facts;
+    struct error e = {0};
+    char name[STEP_NAME_BYTES];
+    struct found f;
+    struct bench b;
+
+    setup(&b);
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        if (bed_save(io_system(), b.dir, 7, 9, &e) < 0) {
+            bail_out("%s", e.text);
+        }
+        bed_name(7, 9, name);
+        ok(!found_renamed(io_system(), b.dir, name, &f), "one with its own name is none");
+        renameat(b.dir, name, b.dir, names[i]);
+        ok(found_renamed(io_system(), b.dir, names[i], &f) && f.kind == FOUND_MUSTER &&
+               f.has_step && f.is_step && f.step == 7 && f.token == 9,
+           "one is, as %s", names[i]);
+        is_int(found_check(io_system(), b.dir, &f, true, &facts, &e), 0, "it is whole (%s)",
+               e.text);
+    }
+    ok(!found_one(io_system(), b.dir, "best", &f), "but in no list");
+    put_bytes(&b, "best/r00001.safetensors", "x", 1);
+    ok(found_renamed(io_system(), b.dir, "best", &f), "one that is cut");
+    is_int(found_check(io_system(), b.dir, &f, false, &facts, &e), -ERR_FORMAT, "is damaged");
+    like(e.text, "best/r00001.safetensors is cut", "with the name that it has");
+    unlinkat(b.dir, "step-7/COMMIT", 0);
+    ok(found_renamed(io_system(), b.dir, "step-7", &f) && !f.has_step, "one without COMMIT");
+    is_int(found_check(io_system(), b.dir, &f, true, &facts, &e), -ENOENT, "is not finished");
+    put_all(&b, "other", "r00000.safetensors manifest.json");
+    put_bytes(&b, "other/COMMIT", "fix it", 6);
+    ok(!found_renamed(io_system(), b.dir, "other", &f), "what has such names is none");
+    ok(!found_renamed(io_system(), b.dir, "not there", &f), "nor is nothing");
+    teardown(&b);
+}
+
 int main(void)
 {
     test_numbers();
@@ -874,5 +914,6 @@ int main(void)
     test_beside();
     test_beside_counted();
     test_lacks();
+    test_renamed();
     return tap_done();
 }

@@ -141,6 +141,10 @@ struct step {
  * -ERR_FORMAT: damaged; others. */
 int step_open(struct io *io, int root, const char *name, struct step *ret,
               struct error *e);
+/* The same of one that is called otherwise, as somebody has renamed it, for those who are
+ * given its path: nobody starts from it, keeps or removes it. */
+int step_open_renamed(struct io *io, int root, const char *name, struct step *ret,
+                      struct error *e);
 void step_close(struct step *s);
 #define _step_ __attribute__((cleanup(step_close)))
 

@@ -22,6 +22,7 @@
 #define STEP_COMMIT_NEW ".COMMIT.new" /* while it is written */
 #define STEP_COMMIT_OLD ".COMMIT.old" /* while the rest is removed */
 #define STEP_MANIFEST "manifest.json"
+#define STEP_INDEX "tensors.index"
 
 /* Its manifest is there, which is before COMMIT is. */
 bool step_is_sealed(struct io *io, int dir);

@@ -20,7 +20,7 @@ static bool is_ours(const char *name)
     size_t n;
 
     if (strcmp(name, STEP_COMMIT) == 0 || strcmp(name, STEP_COMMIT_NEW) == 0 ||
-        strcmp(name, STEP_MANIFEST) == 0 || strcmp(name, "tensors.index") == 0) {
+        strcmp(name, STEP_MANIFEST) == 0 || strcmp(name, STEP_INDEX) == 0) {
         return true;
     }
     n = name[0] == 'r' ? strspn(name + 1, "0123456789") : 0;

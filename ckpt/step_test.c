@@ -483,6 +483,9 @@ static void test_renamed(void)
            "one that was renamed");
     like(e.text, "holds the checkpoint step-000000000030", "and why");
     is_int(find(false, &s), -ENOENT, "is not found");
+    is_int(step_open_renamed(io_system(), root, to, &s, &e), 0, "who is given its path has it");
+    is_int(step_verify(&s, &e), 0, "with all of its bytes");
+    step_close(&s);
     remove_all();
 }
 

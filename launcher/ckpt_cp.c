@@ -138,6 +138,7 @@ int ckpt_verb_cp(const struct ckpt_options *o, const char *from, const char *to)
     _close_ int from_fd = ckpt_place_find(from, &c.f, &e);
     int rc = from_fd < 0 ? from_fd : copy_check_place(from_fd, &c.f, to, &e), status;
 
+    rc = rc < 0 ? rc : ckpt_place_refuse_renamed(from_fd, c.f.name, &e);
     ckpt_stop_begin();
     rc = rc < 0 ? rc : copy(o->is_dry, from_fd, &c, to, &e);
     if (rc >= 0) {

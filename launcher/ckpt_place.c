@@ -108,6 +108,10 @@ int ckpt_place_itself(const char *path, int *ret_dir, struct found *ret,
         return error_set(e, errno, "open %s", path);
     }
     is_directory = S_ISDIR(st.st_mode);
+    if (found_renamed(io_system(), dir, name, ret)) {
+        *ret_dir = take_fd(&dir);
+        return 1;
+    }
     if (!found_one(io_system(), dir, name, ret)) {
         return is_directory ? 0
                             : error_text(e, ERR_FORMAT, "%s is no checkpoint that is "
@@ -127,11 +131,24 @@ static int find(const char *path, char whole[PATH_MAX], struct found *ret,
     const char *name;
     _close_ int dir = open_above(path, whole, &name, e);
 
-    if (dir >= 0 && !found_one(io_system(), dir, name, ret)) {
+    if (dir >= 0 && !found_renamed(io_system(), dir, name, ret) &&
+        !found_one(io_system(), dir, name, ret)) {
         return error_text(e, ENOENT, "%s is no checkpoint that is known: those in a "
                           "directory are told by muster ckpt ls", path);
     }
     return dir < 0 ? dir : take_fd(&dir);
+}
+
+int ckpt_place_refuse_renamed(int dir, const char *name, struct error *e)
+{
+    struct found_facts facts;
+    struct found f;
+
+    if (!found_renamed(io_system(), dir, name, &f)) {
+        return 0;
+    }
+    f.is_renamed = false;
+    return found_check(io_system(), dir, &f, false, &facts, e);
 }
 
 int ckpt_place_find(const char *path, struct found *ret, struct error *e)

@@ -21,6 +21,10 @@ int ckpt_place_open(const char *path, struct contents *ret, struct error *e);
 /* The directory that it is in, open, and what it is, by its name; not looked into. */
 int ckpt_place_find(const char *path, struct found *ret, struct error *e);
 
+/* One of muster's that somebody has renamed (found_renamed()) is to have its own name again
+ * where it goes elsewhere: says so. 0: it is none. */
+int ckpt_place_refuse_renamed(int dir, const char *name, struct error *e);
+
 /* The same directory, and the name in it, whether that is there or gone. */
 int ckpt_place_above(const char *path, char ret_name[FOUND_NAME_BYTES], struct error *e);
 

@@ -94,9 +94,11 @@ static int pack(int dir, const char *name, const char *path, struct parcel *ret,
     struct io *io;
     bool is_there = faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 &&
                     found_one(io_system(), dir, name, &f);
-    int rc = is_there ? 0 : error_text(e, ENOENT, "%s is no checkpoint: muster ckpt ls tells "
-                                       "which a directory has", path);
+    int rc = ckpt_place_refuse_renamed(dir, name, e);
 
+    rc = rc < 0 || is_there ? rc
+                            : error_text(e, ENOENT, "%s is no checkpoint: muster ckpt ls tells "
+                                         "which a directory has", path);
     rc = rc < 0 ? rc : found_check(io_system(), dir, &f, false, &facts, e);
     if (rc < 0) {
         return error_wrap(e, "not pushed");

@@ -119,6 +119,32 @@ test_strangers() {
     like "$(cat err)" "left alone, unfinished: $(name_of 2)" 'and what is left is told' || show
 }
 
+# A name of muster's that was changed: who is given its path is told of that one.
+test_renamed() {
+    local verb
+    made
+    mv "p/$(name_of 3)" best
+    run ckpt verify best -o json
+    is "$status:$(json 0.name <out) $(json 0.kind <out) $(json 0.step <out) $(json 0.state <out)" '0:best muster 3 whole' 'it is read' || show
+    is "$(ckpt last-valid best)" best 'it is valid'
+    for verb in "cp best to" "push best s3://bucket/p"; do
+        run env AWS_ACCESS_KEY_ID=k AWS_SECRET_ACCESS_KEY=s "$MUSTER" ckpt $verb
+        is "$status" 1 "${verb%% *}: it does not go elsewhere"
+        like "$(cat err)" "best holds the checkpoint $(name_of 3), and is not called so" 'and it is said why' || show
+    done
+    printf X | dd of=best/r00001.safetensors bs=1 seek=420 conv=notrunc status=none
+    run ckpt verify best
+    is "$status" 1 'a byte is changed' || show
+    like "$(cat out)" 'best/r00001.safetensors is damaged' 'which is found'
+    run ckpt last-valid best
+    is "$status" 1 'it is not valid'
+    run ckpt prune best --keep 1
+    is "$status" 1 'nor is it a directory of others'
+    rm best/COMMIT
+    run ckpt verify best
+    is "$status" 1 'it was never finished' || show
+}
+
 # What is no text is shown as something else; its bytes say what it is called.
 test_bytes() {
     local name=$'b/x\xff %-5.safetensors'
