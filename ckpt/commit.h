@@ -30,7 +30,7 @@ struct commit {
     uint64_t step;
     char uuid[COMMIT_UUID_BYTES]; /* of this save: no two have the same */
     uint32_t generation;          /* of the workers that saved it */
-    uint64_t token;               /* fencing: the serial of the order they ran by */
+    uint64_t token;               /* fencing: of one step the highest counts */
     uint64_t manifest_bytes;
     struct digest manifest_digest;
     uint64_t n_files;             /* beside COMMIT itself */

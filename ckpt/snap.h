@@ -43,7 +43,7 @@ struct snap_head {
     uint32_t state; /* enum snap_state */
     uint32_t rank, n_ranks;
     uint32_t generation; /* of the workers that save */
-    uint64_t token;      /* see struct commit */
+    uint64_t token;      /* see struct commit; of one rank's saves, also how many it had */
     uint64_t step;
     uint64_t image_bytes, part_bytes;
     struct digest digest; /* digest_of_blocks(), from SNAP_WRITTEN on */
@@ -51,11 +51,18 @@ struct snap_head {
     char root[SNAP_ROOT_BYTES]; /* the directory of the checkpoints */
 };
 
-/* Of two saves: steps go down where workers have started from an older checkpoint. */
-static inline bool snap_is_later(uint32_t generation, uint64_t step,
-                                 uint32_t than_generation, uint64_t than_step)
+/* What says which of two saves is the later one. */
+struct snap_age {
+    uint32_t generation;
+    uint64_t step, token;
+};
+
+/* Steps go down where workers have started from an older checkpoint; and one may be saved
+ * again. */
+static inline bool snap_is_later(struct snap_age a, struct snap_age than)
 {
-    return generation != than_generation ? generation > than_generation : step > than_step;
+    return a.generation != than.generation ? a.generation > than.generation
+           : a.step != than.step           ? a.step > than.step : a.token > than.token;
 }
 
 /* --- the page --- */

@@ -427,6 +427,18 @@ void agent_snap_stop(struct agent *a, bool is_resumable)
 
 /* --- what workers say --- */
 
+/* Saves of one step, too, are told apart by their tokens. */
+static uint64_t token_of(struct crew *c, uint32_t local_rank, const char *uuid)
+{
+    struct crew_worker *w = &c->list[local_rank];
+
+    if (strcmp(w->save, uuid) != 0) {
+        str_copy(w->save, sizeof(w->save), uuid);
+        w->n_saves++;
+    }
+    return (uint64_t)c->generation << 32 | w->n_saves;
+}
+
 static int begin(struct crew *c, const struct snap_question *from,
                  const struct worker_snap_begin *m, struct error *e)
 {
@@ -436,7 +448,7 @@ static int begin(struct crew *c, const struct snap_question *from,
         .rank = c->layout.first_rank + from->local_rank,
         .n_ranks = c->layout.world,
         .generation = c->generation,
-        .token = (uint64_t)c->generation << 32,
+        .token = token_of(c, from->local_rank, m->uuid),
     };
     uint64_t id;
     int rc;

@@ -30,9 +30,14 @@ bool lead_save_is_beside(const struct lead_save *a, const struct lead_save *b)
     return strcmp(a->root, b->root) == 0;
 }
 
+struct snap_age lead_save_age(const struct lead_save *s)
+{
+    return (struct snap_age){s->tally.generation, s->step, s->token};
+}
+
 bool lead_save_is_later(const struct lead_save *a, const struct lead_save *b)
 {
-    return snap_is_later(a->tally.generation, a->step, b->tally.generation, b->step);
+    return snap_is_later(lead_save_age(a), lead_save_age(b));
 }
 
 static bool is_lost(void *arg, uint32_t agent)

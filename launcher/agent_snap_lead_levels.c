@@ -78,8 +78,7 @@ static void decide(struct lead_save *s)
 static struct snap_standing standing_of(const struct lead_save *s)
 {
     return (struct snap_standing){
-        .generation = s->tally.generation,
-        .step = s->step,
+        .age = lead_save_age(s),
         .is_whole = is_whole(s) && s->is_decided,
         .is_copied = s->tally.n_ranks > 0 && s->n_copied == s->tally.n_ranks,
         .is_on_disk = s->is_settled,

@@ -123,6 +123,7 @@ struct snap_now lead_save_now(const struct lead_save *s);
 /* In the same directory: what one save means for another one is so only there, as each has
  * steps of its own. */
 bool lead_save_is_beside(const struct lead_save *a, const struct lead_save *b);
+struct snap_age lead_save_age(const struct lead_save *s);
 bool lead_save_is_later(const struct lead_save *a, const struct lead_save *b);
 /* One that is in no list any more. */
 void lead_save_free(struct lead_save *s);

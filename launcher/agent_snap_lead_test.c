@@ -54,7 +54,7 @@ static char where[512];
 static int n_said;
 /* And where one goes, or that it has no place any more. */
 static char gone[512];
-static int n_gone, n_failed;
+static int n_gone, n_failed, token = 1;
 /* And of what is to be made again. */
 static char rebuild[512];
 
@@ -474,7 +474,7 @@ static void say_waits(struct bed *b, const char *uuid, int step, uint32_t rank, 
 {
     json_t *fact = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i}",
                              "uuid", uuid, "root", b->agent.run.dir, "step", step,
-                             "generation", 1, "token", 1, "rank", (int)rank,
+                             "generation", 1, "token", token, "rank", (int)rank,
                              "ranks", 2, "stage", SNAP_STAGE_HELD, "waits", waits,
                              "wanted", (int)is_wanted);
 
@@ -534,7 +534,8 @@ static void test_levels(struct bed *b)
        "the first one is on its way");
     ok(n_gone == 3 && is_gone(UUID_B, 6), "and so is the other one, where workers start "
        "again: %s", gone);
-    say_both(b, UUID_C, 30);
+    say_both(b, UUID_C, 40);
+    token = 2; /* the step is saved again */
     say_both(b, UUID_D, 40);
     ok(n_gone == 6 && strstr(gone, UUID_C) && strstr(gone, "116"), "one that stays gives "
        "its place to the next: %s", gone);

@@ -20,6 +20,7 @@
 #ifndef MUSTER_LAUNCHER_CREW_H
 #define MUSTER_LAUNCHER_CREW_H
 
+#include "ckpt/commit.h"
 #include "launcher/agent.h"
 #include "launcher/outfit.h"
 #include "launcher/status.h"
@@ -36,6 +37,8 @@ struct crew_worker {
     uint64_t reported_ns; /* its last report, and the step of it */
     int64_t step;
     uint32_t n_heard;     /* requests for a checkpoint, that it has heard of */
+    uint32_t n_saves;     /* that it has begun to hand over; all ranks as many */
+    char save[COMMIT_UUID_BYTES]; /* the newest of them */
 };
 
 /* A failure that waits, see crew_blame.c. */

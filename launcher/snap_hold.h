@@ -81,7 +81,7 @@ void snap_hold_serve(struct snap_hold *h, uint32_t first_rank, uint32_t n);
 int snap_hold_begin(struct snap_hold *h, const struct snap_rank *who,
                     uint64_t step, const char *uuid, const char *root,
                     uint64_t bytes, uint64_t question, struct error *e);
-/* Which was saved later: by its generation, then by its step. */
+/* Which was saved later (snap_is_later()). */
 bool snap_hold_is_newer(const struct snap_head *a, const struct snap_head *b);
 /* What is whole, not on its way to the disk and not known to be part of a checkpoint, nor
  * older than what is: also what an agent of this number had when it ended. Each of those is

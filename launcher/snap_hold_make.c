@@ -27,7 +27,8 @@ static bool is_free(const struct slot *s)
 
 bool snap_hold_is_newer(const struct snap_head *a, const struct snap_head *b)
 {
-    return snap_is_later(a->generation, a->step, b->generation, b->step);
+    return snap_is_later((struct snap_age){a->generation, a->step, a->token},
+                         (struct snap_age){b->generation, b->step, b->token});
 }
 
 /* What is given up for a new one: nothing whole, or else the older one. */

@@ -408,6 +408,33 @@ static void test_down(void)
     hold_bed_close(&b);
 }
 
+/* Of one step, that is saved again and again, the one that was saved last stays. */
+static void test_again(void)
+{
+#define SAVE(digit) #digit "0000000000000000000000000000000"
+    static const char *const uuids[] = {SAVE(3), SAVE(1), SAVE(4), SAVE(2)};
+    struct hold_bed b;
+
+    hold_bed_open(&b, 1 << 20);
+    for (unsigned i = 0; i < 4; i++) {
+        const struct snap_rank who = {.n_ranks = 4, .generation = 3,
+                                      .token = UINT64_C(3) << 32 | i};
+        const struct snap *found;
+
+        is_int(snap_hold_begin(b.hold, &who, 50, uuids[i], b.root, HOLD_ROOM, 0, NULL), 0,
+               "save %u of a step", i + 1);
+        hold_bed_run_until(&b, &b.said.n_begun, i + 1);
+        ok(i == 0 || snap_hold_get(b.hold, 0, uuids[i - 1]), "the one before it stays");
+        ok(i < 2 || !snap_hold_get(b.hold, 0, uuids[i - 2]), "and gives its place to none");
+        snap_hold_done(b.hold, 0, uuids[i], 5000, 100, NULL);
+        hold_bed_run_until(&b, &b.said.n_written, i + 1);
+        snap_hold_settle(b.hold, uuids[i], true);
+        found = snap_hold_find(b.hold, 0, "");
+        ok(found && strcmp(found->head.uuid, uuids[i]) == 0, "it is the newest");
+    }
+    hold_bed_close(&b);
+}
+
 /* Whoever is told to go goes, with all that is on its way. */
 static void test_destroyed(void)
 {
@@ -561,6 +588,7 @@ int main(void)
     test_no_disk();
     test_put_off_for_good();
     test_down();
+    test_again();
     test_destroyed();
     test_copies();
     test_kept();

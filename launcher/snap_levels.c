@@ -3,8 +3,6 @@
 
 #include "launcher/snap_levels.h"
 
-#include "ckpt/snap.h"
-
 static bool is_due(const struct snap_levels *l, size_t level, uint64_t began_ms,
                    uint64_t every_ms)
 {
@@ -42,8 +40,7 @@ void snap_levels_forget(struct snap_levels *l, unsigned levels)
 bool snap_levels_replaces(const struct snap_standing *later,
                           const struct snap_standing *earlier)
 {
-    bool is_later = snap_is_later(later->generation, later->step, earlier->generation,
-                                  earlier->step);
+    bool is_later = snap_is_later(later->age, earlier->age);
 
     return is_later && (later->is_on_disk ||
                         (later->is_whole && (later->is_copied || !earlier->is_copied)));

@@ -8,6 +8,7 @@
 #define MUSTER_LAUNCHER_SNAP_LEVELS_H
 
 #include "ckpt/interval_levels.h"
+#include "ckpt/snap.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,8 +30,7 @@ void snap_levels_forget(struct snap_levels *l, unsigned levels);
 
 /* How far a save is that nobody has failed of. */
 struct snap_standing {
-    uint32_t generation;
-    uint64_t step;
+    struct snap_age age;
     bool is_whole;   /* all ranks have handed it over */
     bool is_copied;  /* all of it */
     bool is_on_disk;

@@ -71,16 +71,21 @@ static void test_replaces(void)
         bool want;
         const char *what;
     } cases[] = {
-        {{1, 20, true, false, false}, {1, 10, true, false, false}, true, "memory, memory"},
-        {{1, 10, true, true, true}, {1, 20, true, false, false}, false, "an older one"},
-        {{1, 20, true, true, true}, {1, 20, true, false, false}, false, "itself"},
-        {{1, 20, false, false, false}, {1, 10, true, false, false}, false,
+        {{{1, 20, 0}, true, false, false}, {{1, 10, 0}, true, false, false}, true,
+         "memory, memory"},
+        {{{1, 10, 0}, true, true, true}, {{1, 20, 0}, true, false, false}, false, "an older one"},
+        {{{1, 20, 0}, true, true, true}, {{1, 20, 0}, true, false, false}, false, "itself"},
+        {{{1, 20, 0}, false, false, false}, {{1, 10, 0}, true, false, false}, false,
          "one that a rank has not handed over"},
-        {{1, 20, true, false, false}, {1, 10, true, true, false}, false,
+        {{{1, 20, 0}, true, false, false}, {{1, 10, 0}, true, true, false}, false,
          "a copy is more than memory"},
-        {{1, 20, true, true, false}, {1, 10, true, true, false}, true, "copy, copy"},
-        {{1, 20, true, false, true}, {1, 10, true, true, false}, true, "disk, copy"},
-        {{2, 5, true, false, false}, {1, 10, true, false, false}, true,
+        {{{1, 20, 0}, true, true, false}, {{1, 10, 0}, true, true, false}, true, "copy, copy"},
+        {{{1, 20, 0}, true, false, true}, {{1, 10, 0}, true, true, false}, true, "disk, copy"},
+        {{{1, 20, 2}, true, false, false}, {{1, 20, 1}, true, false, false}, true,
+         "a step that is saved again"},
+        {{{1, 20, 1}, true, true, true}, {{1, 20, 2}, true, false, false}, false,
+         "what it was saved as before"},
+        {{{2, 5, 0}, true, false, false}, {{1, 10, 0}, true, false, false}, true,
          "workers that were started later"},
     };
 
