@@ -377,6 +377,29 @@ test_newer() {
     is "$(json name <out),$(json step <out)" "new/${names[2]},2" 'with its step'
 }
 
+# Of two of one step the one with the higher token is newer, whatever their names.
+test_one_step() {
+    local names=() uuid
+    mkdir -p o
+    for uuid in 30000000 10000000 20000000; do
+        names+=("$("$MUSTER_BUILDDIR/make_step" o 7 "$(printf '%s%024x' $uuid 1)" 1 1000 {} $((${#names[@]} + 1)))")
+        ckpt push "o/${names[-1]}" s3://bucket/one >/dev/null 2>&1
+    done
+    is "$(ckpt ls s3://bucket/one | awk 'NR > 1 { print $1 }' | tr '\n' ' ')" "${names[2]} ${names[1]} ${names[0]} " 'a list'
+    is "$(ckpt last-valid s3://bucket/one)" "s3://bucket/one/${names[2]}" 'the last valid one'
+    ckpt pull "s3://bucket/one/${names[1]}" one >/dev/null 2>&1
+    run ckpt pull s3://bucket/one one --newer
+    is "$status:$(cat out)" "0:one/${names[2]}" 'what is newer comes' || show
+    run ckpt pull s3://bucket/one one --newer
+    is "$status:$(cat out)" 0: 'and nothing else does' || show
+    run ckpt push "o/${names[0]}" s3://bucket/one --newer --dry-run -o json
+    is "$(json from <out)" "${names[2]}" 'the newest beside one' || show
+    ckpt prune s3://bucket/one --keep 2 >/dev/null 2>&1
+    is "$(ckpt ls s3://bucket/one | grep -c "${names[0]}")" 0 'the oldest is not kept'
+    ckpt prune s3://bucket/one --keep 1 >/dev/null 2>&1
+    is "$(ckpt last-valid s3://bucket/one)" "s3://bucket/one/${names[2]}" 'the newest is'
+}
+
 # What is pushed in the place of another one.
 test_push_newer() {
     local i names=()
