@@ -277,7 +277,9 @@ static int check_muster(struct io *io, int dir, const struct found *f,
     int rc = f->is_renamed ? step_open_renamed(io, dir, f->name, &s, e)
                            : step_open(io, dir, f->name, &s, e);
 
-    rc = rc < 0 || !is_deep ? rc : step_verify(&s, e);
+    if (rc == 0 && is_deep && (rc = step_verify(&s, e)) < 0) {
+        rc = step_or_gone(&s, rc, e);
+    }
     if (rc == 0) {
         ret->bytes = s.commit.total_bytes;
         ret->n_files = s.commit.n_files;

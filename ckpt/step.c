@@ -363,7 +363,7 @@ int step_verify(struct step *s, struct error *e)
         int rc = verify_file(s, i, block, e);
 
         if (rc < 0) {
-            return step_or_gone(s, rc, e);
+            return rc;
         }
     }
     return 0;
@@ -379,6 +379,7 @@ static int try(struct io *io, int root, const char *name, bool is_deep,
     if (rc == 0 && is_deep) {
         rc = step_verify(ret, e);
         if (rc < 0) {
+            rc = step_or_gone(ret, rc, e);
             step_close(ret);
         }
     }

@@ -154,7 +154,8 @@ void step_close(struct step *s);
 int step_or_gone(const struct step *s, int rc, struct error *e);
 
 /* Reads every byte. -ERR_FORMAT names the file that is damaged, and, as the index has
- * it, which bytes, tensor and rank. -ENOENT: it is being removed. */
+ * it, which bytes, tensor and rank. Also of one that is being made, without COMMIT: so
+ * whether it is being removed is for the caller to ask. */
 int step_verify(struct step *s, struct error *e);
 
 /* Says in `e` what is damaged of a file, by its number and the digests that its blocks

@@ -156,11 +156,29 @@ static void test_vanishing(void)
             is_int(rc, 0, "it is open");
             v.step = name;
             rc = step_verify(&s, &e);
+            rc = rc < 0 ? step_or_gone(&s, rc, &e) : 0;
         }
         is_int(rc, -ENOENT, "%s: it is no checkpoint, and not damaged", cases[i].file);
         like(e.text, i == 0 ? "no COMMIT: it was never" : "is being removed", "which is said");
         step_close(&s);
     }
+}
+
+/* What is verified before it has a COMMIT is damaged all the same. */
+static void test_verify_bare(void)
+{
+    char name[STEP_NAME_BYTES];
+    _step_ struct step s = {0};
+    struct error e = {0};
+
+    bed_name(3, 1, name);
+    is_int(bed_save(io_system(), root, 3, 1, &e), 0, "saved (%s)", e.text);
+    is_int(step_open(io_system(), root, name, &s, &e), 0, "open");
+    is_int(unlinkat(s.dir, "COMMIT", 0), 0, "without COMMIT");
+    is_int(step_verify(&s, &e), 0, "it may be verified");
+    is_int(unlinkat(s.dir, "r00001.safetensors", 0), 0, "and without a file");
+    is_int(step_verify(&s, &e), -ERR_FORMAT, "it is damaged");
+    is_int(step_remove(io_system(), root, name, &e), 0, "and goes");
 }
 
 static int find(bool is_deep, struct step *ret)
@@ -523,6 +541,7 @@ int main(void)
     test_names();
     test_place();
     test_vanishing();
+    test_verify_bare();
     test_life();
     test_remove_full();
     test_cut();
