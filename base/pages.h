@@ -24,6 +24,11 @@ void pages_expect(void *at, size_t len);
 /* calloc() of such memory. */
 void *pages_calloc(size_t n, size_t size);
 
+/* The same for one page after the other, by touching it: that takes longer, and holds up
+ * nobody who maps or unmaps something meanwhile, as to take many does. For private memory
+ * that may be written to, and that others may write to at the same time. */
+void pages_touch(void *at, size_t len);
+
 /* Of shared memory that is there, and may be written to afterwards: it is mapped. */
 int pages_map(void *at, size_t len);
 

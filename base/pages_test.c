@@ -64,8 +64,28 @@ static void test_calloc(void)
     ok(little && has_zeros(little, 1000) && n_asked == 0, "of little nothing is asked for");
 }
 
+/* What is there stays, and nothing is touched beside it. */
+static void test_touch(void)
+{
+    enum { PAGE = 4096, N = 10 };
+    unsigned char there[N];
+    char *at = mmap(NULL, N * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    at[3 * PAGE + 5] = 'x';
+    ok(pages_are_sparse(at, N * PAGE), "memory that was hardly touched");
+    pages_touch(at, 0);
+    pages_touch(at + 2 * PAGE - 1, 5 * PAGE + 2);
+    ok(mincore(at, N * PAGE, there) == 0, "which pages there are");
+    for (int i = 0; i < N; i++) {
+        ok((there[i] & 1) == (i >= 1 && i <= 7), "page %d", i);
+    }
+    ok(at[3 * PAGE + 5] == 'x' && has_zeros(at, 3 * PAGE), "nothing is changed");
+    munmap(at, N * PAGE);
+}
+
 int main(void)
 {
     test_calloc();
+    test_touch();
     return tap_done();
 }

@@ -116,24 +116,32 @@ static void make_huge(struct load_pages *p, uintptr_t begin, uintptr_t end)
     }
 }
 
-static void make_many(uintptr_t begin, uintptr_t end)
+static bool is_worth_it(uintptr_t begin, uintptr_t end)
 {
-    if (end - begin >= MANY_BYTES && pages_are_sparse((void *)begin, end - begin)) {
-        pages_take((void *)begin, end - begin);
-    }
+    return end - begin >= MANY_BYTES && pages_are_sparse((void *)begin, end - begin);
 }
 
-/* That of the range which has this address. */
-static void make(struct load_pages *p, const struct load_range *r, uintptr_t at)
+/* The unit of the range which has this address. False: somebody else does it, or did. */
+static bool take_on(struct load_pages *p, const struct load_range *r, uintptr_t at,
+                    uintptr_t *ret_begin, uintptr_t *ret_end)
 {
     uintptr_t unit = unit_bytes(p), begin = at - at % unit, end = begin + unit;
     size_t number = r->first + at / unit - r->begin / unit;
 
-    if (!atomic_exchange(&p->is_made[number], true)) {
-        begin = begin > r->begin ? begin : r->begin;
-        end = end < r->end ? end : r->end;
+    *ret_begin = begin > r->begin ? begin : r->begin;
+    *ret_end = end < r->end ? end : r->end;
+    return !atomic_exchange(&p->is_made[number], true);
+}
+
+static void make(struct load_pages *p, const struct load_range *r, uintptr_t at)
+{
+    uintptr_t begin, end;
+
+    if (take_on(p, r, at, &begin, &end)) {
         make_huge(p, begin, end);
-        make_many(begin, end);
+        if (is_worth_it(begin, end)) {
+            pages_take((void *)begin, end - begin);
+        }
     }
 }
 
@@ -165,17 +173,21 @@ static int compare(const void *number, const void *range)
     return n < r->first ? -1 : n >= r[1].first;
 }
 
+/* One by one: who plans maps memory of its own, for which it would have to wait else. */
 static void *get_ahead(void *arg)
 {
     struct load_pages *p = arg;
-    uintptr_t unit = unit_bytes(p);
+    uintptr_t unit = unit_bytes(p), begin, end;
     size_t number;
 
     while (!p->is_over && (number = atomic_fetch_add(&p->next, 1)) < p->n_units) {
         const struct load_range *r = bsearch(&number, p->ranges, p->n, sizeof(*r), compare);
-        uintptr_t begin = (r->begin / unit + (number - r->first)) * unit;
+        uintptr_t at = (r->begin / unit + (number - r->first)) * unit;
 
-        make(p, r, begin > r->begin ? begin : r->begin);
+        if (take_on(p, r, at > r->begin ? at : r->begin, &begin, &end) &&
+            is_worth_it(begin, end)) {
+            pages_touch((void *)begin, end - begin);
+        }
     }
     return NULL;
 }

@@ -105,9 +105,12 @@ static bool is_asked_for(const char *begin, size_t len)
 
 /* --- saving and loading --- */
 
+static int n_threads = 3; /* one of them gets ahead, where there is much */
+
 static struct muster_ckpt *open_it(void)
 {
-    struct muster_ckpt_options options = {.size = sizeof(options), .keep = 1, .n_threads = 3};
+    struct muster_ckpt_options options = {.size = sizeof(options), .keep = 1,
+                                          .n_threads = n_threads};
     struct muster_ckpt *ck = NULL;
 
     if (muster_ckpt_open(NULL, NULL, root, &options, &ck) < 0) {
@@ -273,7 +276,7 @@ static void test_order(void)
     is_int(muster_ckpt_load(ck, 2, 0, NULL), 0, "many are loaded");
     refusal = 0;
     ok(memcmp(m, m + N * BYTES, N * BYTES) == 0, "all of them are what was saved");
-    ok(n_taken >= N * BYTES / 4096 - 2 && n_taken < N * BYTES / 4096 + 50,
+    ok((n_threads > 1 || n_taken >= N * BYTES / 4096 - 2) && n_taken < N * BYTES / 4096 + 50,
        "their pages are asked for by many, once: %d", n_taken);
     muster_ckpt_close(ck);
     munmap(m, 2 * N * BYTES);
@@ -315,6 +318,8 @@ int main(void)
     }
     test_taken(false);
     test_taken(true);
+    test_order();
+    n_threads = 1;
     test_order();
     fs_remove_tree(root, NULL);
     return tap_done();
