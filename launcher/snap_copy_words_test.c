@@ -110,8 +110,8 @@ static void test_names(void)
 {
     static const char *const names[] = {
         "", "0123456789abcdef", "0123456789abcdef0123456789abcde",
-        "0123456789ABCDEF0123456789ABCDEF", "../../../../../../../../../../tmp", "0123456789abcdef "
-        "123456789abcdef",
+        "0123456789ABCDEF0123456789ABCDEF", "../../../../../../../../../../tmp",
+        "0123456789abcdef 123456789abcdef",
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
