@@ -305,7 +305,10 @@ void gather_tidy(struct step_save *s, uint32_t n_ranks)
 {
     char name[PART_NAME_BYTES];
 
-    for (uint32_t r = 0; r < n_ranks && look_for_commit(s) > 0; r++) {
+    if (look_for_commit(s) <= 0) {
+        return;
+    }
+    for (uint32_t r = 0; r < n_ranks; r++) {
         part_file_name(r, name);
         step_save_drop(s, name, NULL);
     }

@@ -435,6 +435,16 @@ static void test_nothing_begun(void)
     hold_bed_close(&b);
 }
 
+/* A save whose writing has begun, and goes no further than its first block. */
+static void save_and_stand(struct hold_bed *b, uint32_t rank, uint64_t step, const char *uuid,
+                           const char *what)
+{
+    atomic_store(&may_write, false);
+    atomic_store(&n_blocks, 0);
+    is_int(hold_bed_save(b, rank, step, uuid), 0, "%s", what);
+    wait_for_block();
+}
+
 /* Also an agent that goes takes it away first. */
 static void test_nothing_at_the_end(void)
 {
@@ -444,10 +454,7 @@ static void test_nothing_at_the_end(void)
     atomic_store(&may_write, true);
     is_int(hold_bed_save(&b, 0, 1, UUID(1)), 0, "one is written");
     hold_bed_run_until(&b, &b.said.n_written, 1);
-    atomic_store(&may_write, false);
-    atomic_store(&n_blocks, 0);
-    is_int(hold_bed_save(&b, 1, 2, UUID(2)), 0, "and another one");
-    wait_for_block();
+    save_and_stand(&b, 1, 2, UUID(2), "and another one");
     snap_hold_settle(b.hold, UUID(1), false);
     snap_hold_destroy(take_ptr(&b.hold));
     atomic_store(&may_write, true);
@@ -573,26 +580,17 @@ static void test_room_to_come(void)
     atomic_store(&may_write, true);
     is_int(hold_bed_save(&b, 0, 1, UUID(1)), 0, "one is written");
     hold_bed_run_until(&b, &b.said.n_written, 1);
-    atomic_store(&may_write, false);
-    atomic_store(&n_blocks, 0);
-    is_int(hold_bed_save(&b, 0, 2, UUID(2)), 0, "and the next one");
-    wait_for_block();
+    save_and_stand(&b, 0, 2, UUID(2), "and the next one");
     ok(may_get_room(&b, 0, UUID(2)), "which may get the room of older ones");
     snap_hold_settle(b.hold, UUID(1), true);
     ok(!may_get_room(&b, 0, UUID(2)), "until they have gone");
     atomic_store(&may_write, true);
     hold_bed_run_until(&b, &b.said.n_written, 2);
-    atomic_store(&may_write, false);
-    atomic_store(&n_blocks, 0);
-    is_int(hold_bed_save(&b, 1, 2, UUID(2)), 0, "another rank's of the same save");
-    wait_for_block();
+    save_and_stand(&b, 1, 2, UUID(2), "another rank's of the same save");
     ok(!may_get_room(&b, 1, UUID(2)), "has none to come from it");
     atomic_store(&may_write, true);
     hold_bed_run_until(&b, &b.said.n_written, 3);
-    atomic_store(&may_write, false);
-    atomic_store(&n_blocks, 0);
-    is_int(hold_bed_save(&b, 1, 3, UUID(3)), 0, "but its next one");
-    wait_for_block();
+    save_and_stand(&b, 1, 3, UUID(3), "but its next one");
     ok(may_get_room(&b, 1, UUID(3)), "may get some");
     snap_hold_put_off(b.hold, UUID(2));
     ok(!may_get_room(&b, 1, UUID(3)), "until that has come to nothing");
