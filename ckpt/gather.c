@@ -14,8 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char INDEX_NAME[] = "tensors.index";
-
 struct parts {
     size_t n;
     struct part *all;
@@ -148,10 +146,10 @@ static int put_index(struct step_save *s, const struct parts *p,
                                     b.len - at < DIGEST_BLOCK_BYTES
                                         ? b.len - at : DIGEST_BLOCK_BYTES);
     }
-    str_copy(file->name, sizeof(file->name), INDEX_NAME);
+    str_copy(file->name, sizeof(file->name), STEP_INDEX);
     file->bytes = b.len;
     file->digest = digest_of_blocks(blocks, b.len);
-    return step_save_later(s, INDEX_NAME, &(struct io_blocks){
+    return step_save_later(s, STEP_INDEX, &(struct io_blocks){
         .data = b.data, .len = b.len, .block_bytes = b.len ? b.len : 1}, e);
 }
 
@@ -277,7 +275,7 @@ static int clear_way(struct step_save *s, struct error *e)
                        : error_set(e, -has, "look for %s/COMMIT", step_save_name(s));
     }
     rc = step_save_drop(s, STEP_MANIFEST, e);
-    return rc < 0 ? rc : step_save_drop(s, INDEX_NAME, e);
+    return rc < 0 ? rc : step_save_drop(s, STEP_INDEX, e);
 }
 
 int gather_commit(struct step_save *s, const struct gather *g, struct error *e)
