@@ -4,9 +4,11 @@
 #include "ckpt/drain.h"
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "ckpt/step.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -25,18 +27,58 @@ static uint64_t block_bytes(uint64_t len, uint64_t block)
     return rest < DIGEST_BLOCK_BYTES ? rest : DIGEST_BLOCK_BYTES;
 }
 
+/* Who fills it goes on; or it is full. */
+static int await_block(const struct drain *d, uint64_t block)
+{
+    enum { FIRST_NS = 1000 * 1000, MOST_NS = 8 * 1000 * 1000 };
+    struct timespec pause = {.tv_nsec = FIRST_NS};
+    uint64_t n = snap_n_filled(d->snap), before, moved_ms = clock_mono_ms();
+
+    while (!d->progress->cancel && n <= block && !d->progress->is_full) {
+        if (clock_mono_ms() - moved_ms > DRAIN_STALL_MS) {
+            return -ETIME;
+        }
+        nanosleep(&pause, NULL);
+        before = n;
+        n = snap_n_filled(d->snap);
+        if (n != before) {
+            moved_ms = clock_mono_ms();
+            pause.tv_nsec = FIRST_NS;
+        } else if (pause.tv_nsec < MOST_NS) {
+            pause.tv_nsec *= 2;
+        }
+    }
+    return d->progress->cancel ? -ECANCELED : 0;
+}
+
 static int before_block(void *arg, uint64_t block)
+{
+    const struct run *r = arg;
+    int rc = r->d->is_filling ? await_block(r->d, block) : 0;
+
+    if (rc < 0 || r->d->progress->cancel) {
+        return rc < 0 ? rc : -ECANCELED;
+    }
+    r->d->progress->bytes += block_bytes(r->d->snap->head.image_bytes, block);
+    return 0;
+}
+
+/* The processor is for who fills it: just as many as keep the disk at work. */
+static unsigned depth(void *arg)
+{
+    const struct run *r = arg;
+
+    return r->d->is_filling && !r->d->progress->is_full ? 2 : UINT_MAX;
+}
+
+/* While the disk has it. */
+static int after_block(void *arg, uint64_t block)
 {
     struct run *r = arg;
     const struct snap *s = r->d->snap;
     const char *at = (const char *)snap_image(s) + block * DIGEST_BLOCK_BYTES;
-    uint64_t n = block_bytes(s->head.image_bytes, block);
 
-    if (r->d->progress->cancel) {
-        return -ECANCELED;
-    }
-    r->blocks[block] = digest_short_of(at, n);
-    r->d->progress->bytes += n;
+    r->blocks[block] = digest_short_of(at, block_bytes(s->head.image_bytes, block));
     return 0;
 }
 
@@ -82,6 +124,14 @@ static int put_file(struct step_save *s, const char *name, const struct io_block
     return error_text(e, why.code, "%s; and again, with a new file: %s", why.text, again.text);
 }
 
+/* It comes with the last word of who fills it. */
+static int await_part(const struct drain *d, struct error *e)
+{
+    int rc = d->is_filling ? await_block(d, UINT64_MAX) : 0;
+
+    return rc < 0 ? error_set(e, -rc, "what a rank says of what it has") : 0;
+}
+
 /* The image is on the disk before there is a part: should this node be lost, whoever commits
  * takes that for a sign that all is there. */
 static int put_files(struct run *r, struct step_save *s, struct error *e)
@@ -90,12 +140,15 @@ static int put_files(struct run *r, struct step_save *s, struct error *e)
     const struct snap_head *h = &d->snap->head;
     struct io_blocks b = {.data = snap_image(d->snap), .len = h->image_bytes,
                           .block_bytes = DIGEST_BLOCK_BYTES,
-                          .before = before_block, .arg = r};
-    _free_ char *said = malloc(h->part_bytes + 1);
+                          .before = before_block, .after = after_block, .depth = depth, .arg = r};
+    _free_ char *said = NULL;
     _buf_ struct buf part = {0};
-    int rc = said ? put_file(s, d->file, &b, e)
-                  : error_set(e, ENOMEM, "what a rank says of what it has");
+    int rc = put_file(s, d->file, &b, e);
 
+    rc = rc < 0 ? rc : await_part(d, e);
+    if (rc == 0 && !(said = malloc(h->part_bytes + 1))) {
+        rc = error_set(e, ENOMEM, "what a rank says of what it has");
+    }
     if (rc == 0) { /* what is looked at twice changes no more */
         memcpy(said, snap_part(d->snap), h->part_bytes);
     }

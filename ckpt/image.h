@@ -69,6 +69,9 @@ struct image_copy {
                           a block there gets its pages first, all at once */
     struct fill *fill; /* or `to` is memory that is not there yet, of a file ... */
     uint64_t fill_at;  /* ... from here on */
+    _Atomic uint64_t *n_there; /* where it is said how many blocks from the front are there;
+                                  NULL: nowhere */
+    bool *is_there; /* of each block; NULL: nobody asks */
     _Atomic uint64_t next;
     pthread_mutex_t lock;
     pthread_cond_t left;
@@ -82,6 +85,9 @@ void image_copy_begin(struct image_copy *c, const struct image *im, void *to,
 /* The same, for memory that it takes as it goes; `fill` is borrowed. */
 void image_copy_begin_fill(struct image_copy *c, const struct image *im, struct fill *fill,
                            uint64_t fill_at);
+/* Before anybody helps: how far it is may be read at `n_there`, which is 0. It takes a flag
+ * for each block, false, which is borrowed until it ends. */
+void image_copy_tell(struct image_copy *c, _Atomic uint64_t *n_there, bool *is_there);
 /* Starts up to `n_threads` - 1 more, and waits for those. */
 void image_copy_help(struct image_copy *c, unsigned n_threads);
 /* Waits for all who help; who comes later does nothing. 0, or what any of them failed of. */

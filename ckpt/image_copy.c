@@ -150,6 +150,24 @@ static int copy_block(struct image_copy *c, uint64_t at, size_t len, struct erro
     return rc;
 }
 
+/* Whatever other threads are at. */
+static void count_block(struct image_copy *c, uint64_t i)
+{
+    uint64_t n;
+
+    if (!c->is_there) {
+        return;
+    }
+    pthread_mutex_lock(&c->lock);
+    c->is_there[i] = true;
+    n = atomic_load_explicit(c->n_there, memory_order_relaxed);
+    while (n < c->n_blocks && c->is_there[n]) {
+        n++;
+    }
+    atomic_store_explicit(c->n_there, n, memory_order_release);
+    pthread_mutex_unlock(&c->lock);
+}
+
 static bool enter(struct image_copy *c)
 {
     bool may_enter;
@@ -185,6 +203,8 @@ static void *copy_blocks(void *arg)
 
         if (copy_block(c, at, n, &e) < 0) {
             keep_failure(c, &e);
+        } else {
+            count_block(c, i);
         }
     }
     leave(c);
@@ -198,6 +218,8 @@ void image_copy_begin(struct image_copy *c, const struct image *im, void *to,
     c->to = to;
     c->is_untouched = is_untouched;
     c->fill = NULL;
+    c->n_there = NULL;
+    c->is_there = NULL;
     c->n_blocks = digest_n_blocks(im->bytes);
     c->error = (struct error){0};
     c->n_inside = 0;
@@ -214,6 +236,12 @@ void image_copy_begin_fill(struct image_copy *c, const struct image *im, struct 
     image_copy_begin(c, im, NULL, false);
     c->fill = fill;
     c->fill_at = fill_at;
+}
+
+void image_copy_tell(struct image_copy *c, _Atomic uint64_t *n_there, bool *is_there)
+{
+    c->n_there = n_there;
+    c->is_there = is_there;
 }
 
 void image_copy_help(struct image_copy *c, unsigned n_threads)

@@ -274,6 +274,9 @@ static int write_each(struct io *io, int fd, const struct io_blocks *b)
         if (rc >= 0) {
             rc = io_write_all(io, fd, (const char *)b->data + at, n, at);
         }
+        if (rc >= 0 && b->after) {
+            rc = b->after(b->arg, at / b->block_bytes);
+        }
     }
     return rc < 0 ? rc : 0;
 }

@@ -24,6 +24,10 @@ struct io_blocks {
     /* Called for each block, in order, before it is written; less than 0 ends
      * it, and is returned. May be NULL. The thread is the caller's. */
     int (*before)(void *arg, uint64_t block);
+    /* The same, once it was handed over: there is time while the disk has it. */
+    int (*after)(void *arg, uint64_t block);
+    /* How many of them may be under way just now. NULL: as many as the disk takes. */
+    unsigned (*depth)(void *arg);
     void *arg;
 };
 

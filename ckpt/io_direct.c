@@ -3,7 +3,8 @@
  * A file is written in two pieces: what is a multiple of IO_DIRECT_ALIGN past the
  * page cache, the rest, less than that, through it. What io_uring or O_DIRECT will
  * not take is written by plain calls from the block on that was refused: blocks
- * are told of once, and in order, whichever way they go.
+ * are told of once, and in order, whichever way they go. What is to be done after they
+ * were handed over is done where the ring is full, and would only be waited for.
  */
 #include <config.h>
 
@@ -27,7 +28,8 @@ struct stream {
     struct io *io;
     int fd;
     const struct io_blocks *b;
-    uint64_t told; /* blocks that were told of */
+    uint64_t told; /* blocks that were told of ... */
+    uint64_t seen; /* ... and these once they were handed over */
 };
 
 static uint64_t bytes_of(const struct stream *s, uint64_t block)
@@ -55,6 +57,18 @@ static int tell(struct stream *s, uint64_t block)
     if (block >= s->told) {
         rc = s->b->before ? s->b->before(s->b->arg, block) : 0;
         s->told = block + 1;
+    }
+    return rc < 0 ? rc : 0;
+}
+
+/* The next one that was handed over, of those before `end`. */
+static int see_next(struct stream *s, uint64_t end)
+{
+    int rc = 0;
+
+    if (s->seen < end) {
+        rc = s->b->after ? s->b->after(s->b->arg, s->seen) : 0;
+        s->seen++;
     }
     return rc < 0 ? rc : 0;
 }
@@ -112,6 +126,7 @@ static int write_plain(struct stream *s, uint64_t from, bool is_direct)
     for (uint64_t i = from; i < n_blocks(s) && rc == 0; i++) {
         rc = tell(s, i);
         rc = rc < 0 ? rc : write_rest(s, i, 0, is_direct);
+        rc = rc < 0 ? rc : see_next(s, i + 1);
     }
     return rc;
 }
@@ -195,13 +210,25 @@ static int wait_for_all(struct ring *r)
     return r->error;
 }
 
+static unsigned depth_of(const struct stream *s)
+{
+    unsigned n = s->b->depth ? s->b->depth(s->b->arg) : IO_DIRECT_DEPTH;
+
+    return n < 1 ? 1 : n < IO_DIRECT_DEPTH ? n : IO_DIRECT_DEPTH;
+}
+
 /* One block, when there is room for it. */
 static int put_block(struct ring *r, uint64_t block)
 {
     int rc = tell(r->s, block);
+    unsigned depth = depth_of(r->s);
 
-    while (rc == 0 && r->n_under_way + r->n_short >= IO_DIRECT_DEPTH) {
+    if (rc == 0 && r->n_under_way + r->n_short >= IO_DIRECT_DEPTH) {
+        rc = see_next(r->s, block);
+    }
+    while (rc == 0 && r->n_under_way + r->n_short >= depth) {
         rc = r->n_short > 0 ? wait_for_all(r) : (take_one(r), r->error);
+        depth = depth_of(r->s);
     }
     if (rc == 0 && even_of(r->s, block) > 0) {
         rc = submit(r, block);
@@ -220,6 +247,9 @@ static int write_ring(struct stream *s)
     }
     for (uint64_t i = 0; i <= last && rc == 0; i++) {
         rc = put_block(&r, i);
+    }
+    while (rc == 0 && s->seen <= last) {
+        rc = see_next(s, last + 1);
     }
     ended = wait_for_all(&r); /* also after a failure: the memory is theirs */
     rc = rc < 0 ? rc : ended;

@@ -51,6 +51,9 @@ struct agent_way {
     uint64_t part_plan; /* of what it is; 0: none */
     bool is_sealed;     /* it has its digest */
     struct image_copy copy; /* of the save that is being put */
+    bool *is_there;         /* of each block of it */
+    uint64_t n_there;
+    bool is_told; /* that it is being filled; and how far is to be seen */
     struct fill *fill;      /* into what; NULL: its memory is there */
     int fill_fd;            /* of that; -1 */
 
@@ -205,6 +208,23 @@ static void drop_fill(struct agent_way *w)
     close_fd(&w->fill_fd);
 }
 
+/* The agent writes the first blocks while the last are being copied. Without memory for that
+ * it begins later. */
+static void let_see(struct agent_way *w)
+{
+    uint64_t n = w->copy.n_blocks;
+
+    if (n > w->n_there) {
+        free(w->is_there);
+        w->is_there = malloc(n * sizeof(*w->is_there));
+        w->n_there = w->is_there ? n : 0;
+    }
+    if (n > 0 && w->n_there >= n) {
+        memset(w->is_there, 0, n * sizeof(*w->is_there));
+        image_copy_tell(&w->copy, snap_filled(w->maps[0].at), w->is_there);
+    }
+}
+
 static int begin_copy(struct agent_way *w, const struct save_job *job, bool is_bare, int *fd,
                       struct error *e)
 {
@@ -213,6 +233,7 @@ static int begin_copy(struct agent_way *w, const struct save_job *job, bool is_b
     drop_fill(w);
     if (!is_bare) {
         image_copy_begin(&w->copy, job->image, m->at + SNAP_PAGE_BYTES, !m->is_touched);
+        let_see(w);
         return 0;
     }
     w->fill = fill_create(*fd, m->at, m->len);
@@ -221,6 +242,7 @@ static int begin_copy(struct agent_way *w, const struct save_job *job, bool is_b
     }
     w->fill_fd = take_fd(fd);
     image_copy_begin_fill(&w->copy, job->image, w->fill, SNAP_PAGE_BYTES);
+    let_see(w);
     return 0;
 }
 
@@ -292,11 +314,25 @@ static void cut_fill(struct agent_way *w)
     unmap(&w->maps[0]);
 }
 
+/* Not of what the disk has at once. */
+static void tell_fill(struct agent_way *w, const struct save_job *job)
+{
+    enum { MIN_BLOCKS = 2 };
+    struct worker_snap_fill m = {.image_bytes = job->image->bytes,
+                                 .may_stay = job->may_stay, .is_chosen = job->is_chosen};
+
+    if (w->copy.n_blocks >= MIN_BLOCKS) {
+        str_copy(m.uuid, sizeof(m.uuid), job->gather.uuid);
+        w->is_told = client_snap_fill(w->client, &m, NULL) == 0;
+    }
+}
+
 static int put(void *self, const struct save_job *job, struct error *e)
 {
     struct agent_way *w = self;
     int rc;
 
+    tell_fill(w, job);
     image_copy_help(&w->copy, job->n_threads);
     rc = image_copy_end(&w->copy, e);
     rc = rc < 0 ? rc : put_part(w, job, e);
@@ -329,6 +365,7 @@ static int send_done(void *self, const struct save_job *job, struct error *e)
                                     .part_bytes = w->part.len};
     struct worker_snap_want held = want(job->gather.uuid, WORKER_SNAP_HELD);
 
+    w->is_told = false;
     str_copy(done.uuid, sizeof(done.uuid), job->gather.uuid);
     held.is_chosen = job->is_chosen;
     return client_snap_send(w->client, &done, job->may_stay ? &held : NULL, e);
@@ -350,7 +387,21 @@ static int hand(void *self, const struct save_job *job, struct error *e)
     return rc;
 }
 
-/* A snapshot that not all ranks have made comes to nothing by itself. */
+/* A snapshot that not all ranks have made comes to nothing by itself; but one is not waited
+ * for that does not become full. */
+static void give_up(void *self, const struct save_job *job)
+{
+    struct agent_way *w = self;
+    struct worker_snap_fill none = {0};
+
+    drop_fill(w);
+    if (w->is_told) {
+        w->is_told = false;
+        str_copy(none.uuid, sizeof(none.uuid), job->gather.uuid);
+        client_snap_fill(w->client, &none, NULL);
+    }
+}
+
 static void forget(void *self, const struct save_job *job)
 {
     (void)job;
@@ -550,6 +601,7 @@ static void destroy(void *self)
         unmap(&w->maps[i]);
     }
     buf_release(&w->part);
+    free(w->is_there);
     free(w);
 }
 
@@ -559,7 +611,7 @@ static const struct save_ops ops = {
     .help = help,
     .send = send_done,
     .hand = hand,
-    .abort = forget,
+    .abort = give_up,
     .done = forget,
     .reached = reached,
     .stays = stays,

@@ -33,6 +33,8 @@ enum { N_STATE = 20000 };
 static int memory = -1;
 static int n_asked, n_done;
 static struct worker_snap_begin asked; /* last */
+static struct worker_snap_fill filled; /* last */
+static int n_filled;
 static struct worker_snap_done done;   /* last */
 static struct worker_snap_want wanted; /* with it; of no level: nothing was */
 static size_t too_short;  /* so many bytes of what was asked for are not there */
@@ -46,6 +48,8 @@ int __wrap_client_snap_begin(struct client *c, const struct worker_snap_begin *b
                              struct error *e);
 int __wrap_client_snap_answer(struct client *c, struct worker_snap *ret, int *ret_fd,
                               struct error *e);
+int __wrap_client_snap_fill(struct client *c, const struct worker_snap_fill *told,
+                            struct error *e);
 int __wrap_client_snap_send(struct client *c, const struct worker_snap_done *told,
                             const struct worker_snap_want *want, struct error *e);
 int __wrap_client_snap_taken(struct client *c, const char *uuid, struct error *e);
@@ -88,6 +92,16 @@ int __wrap_client_snap_answer(struct client *c, struct worker_snap *ret, int *re
     }
     str_copy(ret->uuid, sizeof(ret->uuid), is_far_behind ? "another one" : asked.uuid);
     *ret_fd = fcntl(memory, F_DUPFD_CLOEXEC, 0);
+    return 0;
+}
+
+int __wrap_client_snap_fill(struct client *c, const struct worker_snap_fill *told,
+                            struct error *e)
+{
+    (void)c;
+    (void)e;
+    filled = *told;
+    n_filled++;
     return 0;
 }
 

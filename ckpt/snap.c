@@ -31,7 +31,7 @@ struct record {
     uint64_t digest; /* of all before it */
 };
 
-_Static_assert(sizeof(struct record) <= SNAP_RECORD_BYTES, "it fits");
+_Static_assert(sizeof(struct record) + sizeof(uint64_t) <= SNAP_RECORD_BYTES, "it fits");
 
 /* --- the page --- */
 
@@ -308,6 +308,11 @@ int snap_open(int dir, const char *name, struct snap **ret, struct error *e)
 void snap_note(struct snap *s)
 {
     snap_encode(s->map, &s->head);
+}
+
+uint64_t snap_n_filled(const struct snap *s)
+{
+    return atomic_load_explicit(snap_filled(s->map), memory_order_acquire);
 }
 
 int snap_for_reading(const struct snap *s)

@@ -3,13 +3,14 @@
  * A snapshot: what one rank saves, in a file of shared memory that its node's agent
  * owns, so that it outlives the worker, and the agent.
  *
- *   0       two control records of 2048 bytes, see below
+ *   0       two control records of 2048 bytes, see below; the last 8 bytes are a worker's:
+ *           of a snapshot that it fills, how many blocks from the front are whole
  *   4096    the image: the safetensors file to be
  *   then    the part (ckpt/part.h), from the next multiple of 4096 on
  *
  * The record with the higher serial of those that are true is the one that counts,
  * and the other one is written next: whoever is killed while it writes leaves the
- * one before. Only the agent writes them; a worker that scribbles over them spoils
+ * one before. Only the agent writes these; a worker that scribbles over them spoils
  * its own snapshot, which is none then.
  */
 #ifndef MUSTER_CKPT_SNAP_H
@@ -21,6 +22,7 @@
 #include "ckpt/commit.h"
 #include "ckpt/digest.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -120,6 +122,15 @@ void snap_note(struct snap *s);
 
 /* For workers: the same memory, only to be read. A descriptor, or -errno. */
 int snap_for_reading(const struct snap *s);
+
+/* Whoever fills it counts here, in blocks of DIGEST_BLOCK_BYTES of the image: each is
+ * there, also for other processes, when it counts. */
+static inline _Atomic uint64_t *snap_filled(void *page)
+{
+    return (_Atomic uint64_t *)((char *)page + SNAP_PAGE_BYTES) - 1;
+}
+/* As far as anybody can tell: it is another program's word. */
+uint64_t snap_n_filled(const struct snap *s);
 
 const void *snap_image(const struct snap *s);
 const void *snap_part(const struct snap *s);

@@ -489,6 +489,11 @@ int client_snap_find(struct client *c, uint32_t rank, const char *uuid,
     return rc < 0 ? rc : client_snap_answer(c, ret, ret_fd, e);
 }
 
+int client_snap_fill(struct client *c, const struct worker_snap_fill *fill, struct error *e)
+{
+    return send_wait(c, &(struct worker_msg){.type = WORKER_SNAP_FILL, .snap_fill = *fill}, e);
+}
+
 int client_snap_send(struct client *c, const struct worker_snap_done *done,
                      const struct worker_snap_want *want, struct error *e)
 {

@@ -64,6 +64,8 @@ int client_snap_begin(struct client *c, const struct worker_snap_begin *begin,
  * -ENOMEM, -ENOSPC: there is not so much; -ENOTSUP. */
 int client_snap_answer(struct client *c, struct worker_snap *ret, int *ret_fd,
                        struct error *e);
+/* It is being filled. From any thread, as the next one. */
+int client_snap_fill(struct client *c, const struct worker_snap_fill *fill, struct error *e);
 /* It is filled. With `want` the agent is told before, in one go, how far it is to get:
  * NULL, not at once. From any thread, while another one may be in any other call. */
 int client_snap_send(struct client *c, const struct worker_snap_done *done,

@@ -233,6 +233,25 @@ static void get_snap(struct wire_reader *r, struct worker_msg *m)
     }
 }
 
+static void put_snap_fill(struct buf *b, const struct worker_msg *m)
+{
+    wire_put_u64(b, m->snap_fill.image_bytes);
+    wire_put_u8(b, m->snap_fill.may_stay);
+    wire_put_u8(b, m->snap_fill.is_chosen);
+    wire_put_str(b, m->snap_fill.uuid);
+}
+
+static void get_snap_fill(struct wire_reader *r, struct worker_msg *m)
+{
+    m->snap_fill.image_bytes = wire_get_u64(r);
+    m->snap_fill.may_stay = wire_get_u8(r);
+    m->snap_fill.is_chosen = wire_get_u8(r);
+    get_uuid(r, m->snap_fill.uuid, false);
+    if (m->snap_fill.may_stay > 1 || m->snap_fill.is_chosen > 1) {
+        r->bad = true;
+    }
+}
+
 static void put_snap_done(struct buf *b, const struct worker_msg *m)
 {
     wire_put_u64(b, m->snap_done.image_bytes);
@@ -353,6 +372,7 @@ static const struct codec {
     [WORKER_STATE] = {"state", put_state, get_state},
     [WORKER_SNAP_BEGIN] = {"snapshot begin", put_snap_begin, get_snap_begin},
     [WORKER_SNAP] = {"snapshot", put_snap, get_snap},
+    [WORKER_SNAP_FILL] = {"snapshot fill", put_snap_fill, get_snap_fill},
     [WORKER_SNAP_DONE] = {"snapshot done", put_snap_done, get_snap_done},
     [WORKER_SNAP_STATUS] = {"snapshot status", put_snap_status,
                             get_snap_status},

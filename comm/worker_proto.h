@@ -18,6 +18,7 @@
  *                  ->   at any time after WELCOME, not answered
  *   SNAP_BEGIN, SNAP_FIND ->
  *                  <-   SNAP with a descriptor: a snapshot; or without
+ *   SNAP_FILL      ->   before SNAP_DONE, not answered
  *   SNAP_DONE      ->
  *                  <-   SNAP_STATUS  then, and whenever it changes
  *   SNAP_WANT      ->   before SNAP_DONE, or later, not answered
@@ -66,6 +67,7 @@ enum worker_msg_type {
     WORKER_STORE = 15, /* checkpoints of the run are taken to a store */
     WORKER_SNAP_WANT = 16,
     WORKER_CHECKPOINT_HEARD = 17,
+    WORKER_SNAP_FILL = 18,
 };
 
 struct worker_hello {
@@ -153,6 +155,14 @@ struct worker_snap {
     char why[WORKER_WHY_SIZE];
 };
 
+/* Its image is being copied there, and how far that is can be seen (snap_filled() in
+ * ckpt/snap.h): what is there may go to the disk before all of it is. */
+struct worker_snap_fill {
+    uint64_t image_bytes; /* 0: it comes to nothing */
+    uint8_t may_stay, is_chosen; /* what SNAP_WANT will say of it */
+    char uuid[WORKER_UUID_SIZE];
+};
+
 struct worker_snap_done {
     uint64_t image_bytes, part_bytes;
     char uuid[WORKER_UUID_SIZE];
@@ -202,6 +212,7 @@ struct worker_msg {
         struct worker_state state;
         struct worker_snap_begin snap_begin;
         struct worker_snap snap;
+        struct worker_snap_fill snap_fill;
         struct worker_snap_done snap_done;
         struct worker_snap_status snap_status;
         struct worker_snap_find snap_find;

@@ -525,6 +525,18 @@ void agent_snap_find(struct crew *c, uint32_t local_rank, uint64_t connection,
     }
 }
 
+void agent_snap_fill(struct crew *c, uint32_t local_rank, const struct worker_snap_fill *m)
+{
+    struct agent_snap *p = c->agent->snap;
+    uint32_t rank = c->layout.first_rank + local_rank;
+
+    if (p && m->image_bytes > 0 && agent_snap_is_for_disk(c, m) && !c->stopping) {
+        snap_hold_drain_ahead(p->hold, rank, m->uuid, m->image_bytes);
+    } else if (p && m->image_bytes == 0) {
+        snap_hold_end_ahead(p->hold, rank, m->uuid);
+    }
+}
+
 static int take(struct crew *c, uint32_t rank, const struct worker_snap_done *m,
                 struct saved **ret, struct error *e)
 {

@@ -28,6 +28,8 @@ void agent_snap_begin(struct crew *c, uint32_t local_rank, uint64_t connection,
                       const struct worker_snap_begin *begin);
 void agent_snap_find(struct crew *c, uint32_t local_rank, uint64_t connection,
                      const struct worker_snap_find *find);
+void agent_snap_fill(struct crew *c, uint32_t local_rank,
+                     const struct worker_snap_fill *fill);
 void agent_snap_done(struct crew *c, uint32_t local_rank,
                      const struct worker_snap_done *done);
 void agent_snap_want(struct crew *c, uint32_t local_rank,

@@ -105,6 +105,13 @@ static bool is_seldom(uint64_t every_ms, bool is_chosen)
     return every_ms == JOB_AUTO ? is_chosen : every_ms > 0;
 }
 
+bool agent_snap_is_for_disk(const struct crew *c, const struct worker_snap_fill *fill)
+{
+    const struct job_checkpoint *k = &c->agent->config.job->checkpoint;
+
+    return !fill->may_stay || !is_seldom(k->disk_every_ms, fill->is_chosen);
+}
+
 unsigned agent_snap_waiting(struct crew *c, uint32_t rank, const char *uuid)
 {
     const struct job_checkpoint *k = &c->agent->config.job->checkpoint;

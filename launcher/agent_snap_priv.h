@@ -153,6 +153,8 @@ void agent_snap_tell_own(struct agent *a, const struct saved *s);
 
 /* --- agent_snap_levels.c --- */
 
+/* Of a save that is being filled: it goes to the disk, whatever the lead may say. */
+bool agent_snap_is_for_disk(const struct crew *c, const struct worker_snap_fill *fill);
 /* Of a save that is handed over: which levels wait for the lead's word; 0: none does. */
 unsigned agent_snap_waiting(struct crew *c, uint32_t rank, const char *uuid);
 /* It was saved before this agent was: memory is enough until the lead says more. */

@@ -210,6 +210,12 @@ static void on_snap_find(void *arg, uint32_t local_rank, uint64_t connection,
     agent_snap_find(arg, local_rank, connection, find);
 }
 
+static void on_snap_fill(void *arg, uint32_t local_rank,
+                         const struct worker_snap_fill *fill)
+{
+    agent_snap_fill(arg, local_rank, fill);
+}
+
 static void on_snap_done(void *arg, uint32_t local_rank,
                          const struct worker_snap_done *done)
 {
@@ -230,6 +236,7 @@ const struct worker_socket_ops crew_socket_ops = {
     .on_save_plan = on_save_plan,
     .on_snap_begin = on_snap_begin,
     .on_snap_find = on_snap_find,
+    .on_snap_fill = on_snap_fill,
     .on_snap_done = on_snap_done,
     .on_snap_want = on_snap_want,
     .on_disconnect = on_disconnect,

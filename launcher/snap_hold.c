@@ -232,6 +232,7 @@ void snap_hold_serve(struct snap_hold *h, uint32_t first_rank, uint32_t n)
 {
     h->first_rank = first_rank;
     h->n_ranks = n;
+    snap_hold_end_all_ahead(h, NULL);
     for (struct slot *s = h->slots; s; s = s->next) {
         if (!snap_hold_is_served(h, s->rank) && snap_hold_is_spare(s)) {
             snap_hold_give_up(s);

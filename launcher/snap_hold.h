@@ -95,6 +95,13 @@ void snap_hold_unfilled(const struct snap_hold *h, uint32_t generation,
  * budget has it and as much memory is left again. Silently not done otherwise, or
  * given up for what is asked for. */
 void snap_hold_make_ahead(struct snap_hold *h, uint32_t rank);
+/* Its image of so many bytes is being filled (ckpt/drain.h): it goes to the disk meanwhile,
+ * where nothing else does. That is only for speed: what comes of it is told once it is
+ * full, and what does not get there is written anew then. */
+void snap_hold_drain_ahead(struct snap_hold *h, uint32_t rank, const char *uuid,
+                           uint64_t image_bytes);
+/* It will not become full. */
+void snap_hold_end_ahead(struct snap_hold *h, uint32_t rank, const char *uuid);
 /* It is filled, and goes to the disk. -ENOENT, -EINVAL. */
 int snap_hold_done(struct snap_hold *h, uint32_t rank, const char *uuid,
                    uint64_t image_bytes, uint64_t part_bytes,

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What workers have filled goes to the disk: one after the other, by a thread. */
+/*
+ * What workers have filled goes to the disk: one after the other, by a thread. Where
+ * nothing is on its way, one that is being filled goes there meanwhile. Whatever ends that
+ * before it is full ends nothing else: it begins anew then.
+ */
 #include <config.h>
 
 #include "launcher/snap_hold_priv.h"
@@ -29,6 +33,7 @@ static void write_it(void *arg)
                             O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     struct drain d = {.io = h->config.io, .root = root, .snap = s->snap,
                       .file = file, .part_file = part, .is_instead = s->is_instead,
+                      .is_filling = s->was_ahead,
                       .finish = h->config.finish, .progress = &s->progress};
 
     mapguard_admit();
@@ -71,10 +76,29 @@ static void on_write(uv_work_t *work)
     thread_apart(write_it, s, s->snap->fd);
 }
 
+/* What was begun too early counts only where it has come to its end. */
+static bool begin_anew(struct slot *s, bool is_full)
+{
+    bool was_ahead = s->was_ahead;
+
+    s->was_ahead = false;
+    if (!was_ahead || s->is_dropped || s->is_put_off || (is_full && s->error.code == 0)) {
+        return false;
+    }
+    if (is_full) {
+        snap_hold_queue(s);
+    } else {
+        snap_hold_write_next(s->hold);
+        snap_hold_drop_strays(s->hold);
+    }
+    return true;
+}
+
 static void after_write(uv_work_t *work, int status)
 {
     struct slot *s = work->data;
     struct snap_hold *h = s->hold;
+    bool is_full = s->doing == WRITING;
     struct snap_head head;
 
     if (snap_hold_work_is_over(h)) {
@@ -83,6 +107,9 @@ static void after_write(uv_work_t *work, int status)
     s->doing = IDLE;
     if (status < 0 && s->error.code == 0) {
         error_text(&s->error, ECANCELED, "no thread to write a snapshot");
+    }
+    if (begin_anew(s, is_full)) {
+        return;
     }
     s->snap->head.digest = s->digest;
     snap_hold_set_state(s, s->is_dropped                        ? SNAP_EMPTY
@@ -96,6 +123,14 @@ static void after_write(uv_work_t *work, int status)
     h->config.on_written(h->config.arg, &head, &s->error);
 }
 
+static void start(struct slot *s, enum slot_doing doing)
+{
+    s->progress.bytes = 0;
+    s->progress.is_full = false;
+    s->progress.may_get_room = has_before(s);
+    snap_hold_work(s, doing, on_write, after_write);
+}
+
 void snap_hold_write_next(struct snap_hold *h)
 {
     struct slot *first = NULL;
@@ -104,7 +139,7 @@ void snap_hold_write_next(struct snap_hold *h)
         return;
     }
     for (struct slot *s = h->slots; s; s = s->next) {
-        if (s->doing == WRITING) {
+        if (s->doing == WRITING || s->doing == AHEAD) {
             return;
         }
         if (s->doing == WAITING && (!first || s->turn < first->turn)) {
@@ -112,9 +147,57 @@ void snap_hold_write_next(struct snap_hold *h)
         }
     }
     if (!snap_hold_clear_next(h) && first) {
-        first->progress.bytes = 0;
-        first->progress.may_get_room = has_before(first);
-        snap_hold_work(first, WRITING, on_write, after_write);
+        start(first, WRITING);
+    }
+}
+
+static bool is_at_work(const struct snap_hold *h)
+{
+    const struct slot *s = h->slots;
+
+    while (s && s->doing != WRITING && s->doing != WAITING && s->doing != AHEAD) {
+        s = s->next;
+    }
+    return s || h->clearing || h->pending;
+}
+
+void snap_hold_drain_ahead(struct snap_hold *h, uint32_t rank, const char *uuid,
+                           uint64_t image_bytes)
+{
+    struct slot *s = snap_hold_slot_of(h, rank, uuid);
+
+    if (!s || s->doing != IDLE || s->snap->head.state != SNAP_FILLING || is_at_work(h) ||
+        image_bytes > s->snap->room) {
+        return;
+    }
+    s->snap->head.image_bytes = image_bytes;
+    s->is_dropped = s->is_put_off = s->is_instead = false;
+    s->was_ahead = true;
+    start(s, AHEAD);
+}
+
+static void end_ahead(struct slot *s)
+{
+    if (s->doing == AHEAD) {
+        s->progress.cancel = true;
+    }
+}
+
+void snap_hold_end_ahead(struct snap_hold *h, uint32_t rank, const char *uuid)
+{
+    struct slot *s = snap_hold_slot_of(h, rank, uuid);
+
+    if (s) {
+        end_ahead(s);
+    }
+}
+
+void snap_hold_end_all_ahead(struct snap_hold *h, const uint32_t *rank)
+{
+    for (struct slot *s = h->slots; s; s = s->next) {
+        if (!rank || s->rank == *rank) {
+            end_ahead(s);
+        }
     }
 }
 
@@ -142,28 +225,40 @@ int snap_hold_stay(struct snap_hold *h, uint32_t rank, const char *uuid,
                           uuid);
     }
     if (image_bytes > s->snap->room || part_bytes > s->snap->room ||
-        snap_room(image_bytes, part_bytes) > s->snap->room) {
+        snap_room(image_bytes, part_bytes) > s->snap->room ||
+        (s->doing == AHEAD && image_bytes != s->snap->head.image_bytes)) {
+        end_ahead(s);
         snap_hold_set_state(s, SNAP_EMPTY);
         return error_text(e, EINVAL, "a snapshot of rank %u with %llu bytes in "
                           "room for %llu", rank, (unsigned long long)image_bytes,
                           (unsigned long long)s->snap->room);
     }
     if (snap_check(s->snap, e) < 0) {
+        end_ahead(s);
         snap_hold_set_state(s, SNAP_EMPTY);
         return -EIO;
     }
-    s->snap->head.image_bytes = image_bytes;
+    if (s->doing != AHEAD) { /* else a thread reads these */
+        s->snap->head.image_bytes = image_bytes;
+        s->is_dropped = s->is_put_off = s->is_instead = false;
+    }
     s->snap->head.part_bytes = part_bytes;
     s->snap->is_bare = s->snap->is_bare &&
                        snap_bytes_there(s->snap) < SNAP_PAGE_BYTES + s->snap->room;
     snap_hold_set_state(s, SNAP_FULL);
-    s->is_dropped = s->is_put_off = s->is_instead = false;
     return 0;
 }
 
 void snap_hold_drain(struct snap_hold *h, uint32_t rank, const char *uuid)
 {
-    snap_hold_queue(snap_hold_slot_of(h, rank, uuid));
+    struct slot *s = snap_hold_slot_of(h, rank, uuid);
+
+    if (s->doing == AHEAD) {
+        s->doing = WRITING;
+        s->progress.is_full = true;
+    } else {
+        snap_hold_queue(s);
+    }
 }
 
 int snap_hold_done(struct snap_hold *h, uint32_t rank, const char *uuid,

@@ -15,7 +15,7 @@ static void settle(struct slot *s, bool is_kept)
 {
     if (is_kept && s->doing == IDLE) {
         snap_hold_set_state(s, SNAP_KEPT);
-    } else if (!is_kept && s->doing == WRITING) {
+    } else if (!is_kept && (s->doing == WRITING || s->doing == AHEAD)) {
         s->is_dropped = true;
         s->progress.cancel = true;
     } else if (!is_kept) {
@@ -37,6 +37,8 @@ void snap_hold_settle(struct snap_hold *h, const char *uuid, bool is_kept)
     for (struct slot *s = h->slots; s; s = s->next) {
         if (is_of(s, uuid)) {
             settle(s, is_kept);
+        } else {
+            snap_hold_end_ahead(h, s->rank, uuid);
         }
     }
     snap_hold_note_settled(h);
@@ -49,7 +51,7 @@ void snap_hold_put_off(struct snap_hold *h, const char *uuid)
         if (!is_of(s, uuid)) {
             continue;
         }
-        if (s->doing == WRITING) {
+        if (s->doing == WRITING || s->doing == AHEAD) {
             s->is_put_off = true;
             s->progress.cancel = true;
             continue;
@@ -116,8 +118,8 @@ void snap_hold_unfilled(const struct snap_hold *h, uint32_t generation,
                         void (*found)(void *arg, const struct snap_head *head), void *arg)
 {
     for (const struct slot *s = h->slots; s; s = s->next) {
-        if (s->doing == IDLE && s->snap && s->snap->head.state == SNAP_FILLING &&
-            s->snap->head.generation == generation && snap_hold_is_served(h, s->rank)) {
+        if ((s->doing == IDLE || s->doing == AHEAD) && s->snap &&
+            s->snap->head.state == SNAP_FILLING && s->snap->head.generation == generation && snap_hold_is_served(h, s->rank)) {
             found(arg, &s->snap->head);
         }
     }
@@ -167,7 +169,7 @@ unsigned snap_hold_n_writing(const struct snap_hold *h)
     unsigned n = 0;
 
     for (const struct slot *s = h->slots; s; s = s->next) {
-        n += s->doing == WAITING || s->doing == WRITING;
+        n += s->doing == WAITING || s->doing == WRITING || s->doing == AHEAD;
     }
     return n;
 }
@@ -242,6 +244,10 @@ int snap_hold_write(struct snap_hold *h, uint32_t rank, const char *uuid,
     if (!s) {
         return error_text(e, ENOENT, "there is no copy of rank %u, save %s",
                           rank, uuid);
+    }
+    if (s->doing == AHEAD) {
+        snap_hold_drain(h, rank, uuid);
+        return 0;
     }
     if (s->doing != IDLE || s->snap->head.state != SNAP_FULL) {
         return 0; /* it is on its way, or there */

@@ -107,6 +107,7 @@ static void answer(struct slot *s)
     s->is_ahead = false;
     if (s->error.code == 0) {
         s->snap->head = s->head;
+        atomic_store(snap_filled(s->snap->map), 0);
         snap_note(s->snap);
     }
     c->on_begun(c->arg, s->question, s->error.code ? NULL : s->snap, &s->error);
@@ -187,6 +188,7 @@ int snap_hold_begin(struct snap_hold *h, const struct snap_rank *who,
     if (h->config.is_elsewhere) {
         s = find_same(a, b, uuid, bytes);
     }
+    snap_hold_end_all_ahead(h, &who->rank); /* it has given that one up, and said nothing */
     s = s ? s : find_filling(a, b, uuid);
     s = s ? s : choose(a, b);
     if (!s) {

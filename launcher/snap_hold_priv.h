@@ -9,8 +9,9 @@
 enum slot_doing {
     IDLE = 0,
     MAKING,  /* a thread gets its memory */
+    AHEAD,   /* a thread writes what is there, as a worker fills it still ... */
     WAITING, /* to be written */
-    WRITING, /* a thread does */
+    WRITING, /* ... and a thread does; it is full */
 };
 
 struct slot {
@@ -30,6 +31,7 @@ struct slot {
     bool is_put_off;   /* while it was written: it may be tried again */
     unsigned n_pins;   /* so many read it */
     bool is_instead;   /* of a node that was lost, which may have begun */
+    bool was_ahead;    /* WRITING: since it was not full */
 
     /* The thread's, while there is one. */
     uv_work_t work;
@@ -116,6 +118,8 @@ int snap_hold_make_way(struct snap_hold *h, const struct slot *s, uint64_t bytes
 
 /* To the disk with it, when its turn has come. */
 void snap_hold_queue(struct slot *s);
+/* What ranks of before have begun to fill: none of it becomes full. NULL: all. */
+void snap_hold_end_all_ahead(struct snap_hold *h, const uint32_t *rank);
 /* Whatever is to be done on the disk next, where nothing is being done. */
 void snap_hold_write_next(struct snap_hold *h);
 /* Something that was on the disk is part of a checkpoint now, or of none. */

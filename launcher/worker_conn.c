@@ -289,6 +289,12 @@ static void got_snap(struct connection *c, const struct worker_msg *m)
     const struct worker_socket_ops *ops = w->ops;
     uint32_t rank = w->welcome.local_rank;
 
+    if (m->type == WORKER_SNAP_FILL) {
+        if (ops->on_snap_fill) {
+            ops->on_snap_fill(w->arg, rank, &m->snap_fill);
+        }
+        return;
+    }
     if (m->type == WORKER_SNAP_DONE) {
         if (ops->on_snap_done) {
             ops->on_snap_done(w->arg, rank, &m->snap_done);
@@ -353,6 +359,7 @@ static void got_message(struct connection *c, const struct worker_msg *m)
         }
         break;
     case WORKER_SNAP_BEGIN:
+    case WORKER_SNAP_FILL:
     case WORKER_SNAP_DONE:
     case WORKER_SNAP_FIND:
     case WORKER_SNAP_WANT:

@@ -45,6 +45,8 @@ struct worker_socket_ops {
                           const struct worker_snap_begin *begin);
     void (*on_snap_find)(void *arg, uint32_t local_rank, uint64_t connection,
                          const struct worker_snap_find *find);
+    void (*on_snap_fill)(void *arg, uint32_t local_rank,
+                         const struct worker_snap_fill *fill);
     void (*on_snap_done)(void *arg, uint32_t local_rank,
                          const struct worker_snap_done *done);
     void (*on_snap_want)(void *arg, uint32_t local_rank,

@@ -86,6 +86,15 @@ static void on_snap_begin(void *arg, uint32_t local_rank, uint64_t connection,
     worker_socket_answer_snap(a->sockets[local_rank], connection, &answer, fd);
 }
 
+static void on_snap_fill(void *arg, uint32_t local_rank,
+                         const struct worker_snap_fill *fill)
+{
+    struct agent *a = arg;
+
+    (void)local_rank;
+    a->fill = *fill;
+}
+
 static void on_snap_done(void *arg, uint32_t local_rank,
                          const struct worker_snap_done *done)
 {
@@ -113,6 +122,7 @@ const struct worker_socket_ops bed_ops = {
     .on_report = on_report,
     .on_checkpoint_saved = on_saved,
     .on_snap_begin = on_snap_begin,
+    .on_snap_fill = on_snap_fill,
     .on_snap_done = on_snap_done,
     .on_snap_want = on_snap_want,
     .on_disconnect = on_disconnect,

@@ -33,6 +33,7 @@ struct agent {
     void (*on_hello)(struct agent *a);
     int n_snaps; /* asked for; one of step 99 is refused */
     uint64_t snap_bytes;
+    struct worker_snap_fill fill;
     struct worker_snap_done done;
     struct worker_snap_want wanted;
     uint64_t deadline_ms;

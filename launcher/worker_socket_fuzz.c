@@ -140,6 +140,13 @@ static void on_snap_find(void *arg, uint32_t local_rank, uint64_t connection,
     asked(connection, find->uuid[0] == '\0');
 }
 
+static void on_snap_fill(void *arg, uint32_t local_rank,
+                         const struct worker_snap_fill *fill)
+{
+    (void)arg;
+    expect(local_rank == 0 && strlen(fill->uuid) == WORKER_UUID_SIZE - 1);
+}
+
 static void on_snap_done(void *arg, uint32_t local_rank,
                          const struct worker_snap_done *done)
 {
@@ -173,7 +180,7 @@ static const struct worker_socket_ops ops = {
     .whose = whose, .on_hello = on_hello, .on_report = on_report,
     .on_checkpoint_saved = on_saved, .on_save_plan = on_plan,
     .on_snap_begin = on_snap_begin, .on_snap_find = on_snap_find,
-    .on_snap_done = on_snap_done, .on_snap_want = on_snap_want,
+    .on_snap_fill = on_snap_fill, .on_snap_done = on_snap_done, .on_snap_want = on_snap_want,
     .on_disconnect = on_disconnect,
 };
 
