@@ -119,7 +119,8 @@ void snap_hold_unfilled(const struct snap_hold *h, uint32_t generation,
 {
     for (const struct slot *s = h->slots; s; s = s->next) {
         if ((s->doing == IDLE || s->doing == AHEAD) && s->snap &&
-            s->snap->head.state == SNAP_FILLING && s->snap->head.generation == generation && snap_hold_is_served(h, s->rank)) {
+            s->snap->head.state == SNAP_FILLING && s->snap->head.generation == generation &&
+            snap_hold_is_served(h, s->rank)) {
             found(arg, &s->snap->head);
         }
     }
