@@ -18,6 +18,7 @@
 struct run {
     const struct drain *d;
     uint64_t *blocks;
+    struct buf part; /* as it is written; empty: not made yet */
 };
 
 static uint64_t block_bytes(uint64_t len, uint64_t block)
@@ -71,6 +72,22 @@ static unsigned depth(void *arg)
     return r->d->is_filling && !r->d->progress->is_full ? 2 : UINT_MAX;
 }
 
+/* What is looked at twice changes no more. */
+static int make_part(struct run *r, struct error *e)
+{
+    const struct drain *d = r->d;
+    const struct snap_head *h = &d->snap->head;
+    _free_ char *said = malloc(h->part_bytes + 1);
+
+    if (!said) {
+        return error_set(e, ENOMEM, "what a rank says of what it has");
+    }
+    memcpy(said, snap_part(d->snap), h->part_bytes);
+    buf_clear(&r->part);
+    return d->finish(said, h->part_bytes, r->blocks, digest_n_blocks(h->image_bytes),
+                     &r->part, e);
+}
+
 /* While the disk has it. */
 static int after_block(void *arg, uint64_t block)
 {
@@ -79,6 +96,10 @@ static int after_block(void *arg, uint64_t block)
     const char *at = (const char *)snap_image(s) + block * DIGEST_BLOCK_BYTES;
 
     r->blocks[block] = digest_short_of(at, block_bytes(s->head.image_bytes, block));
+    if (block + 1 == digest_n_blocks(s->head.image_bytes) &&
+        (!r->d->is_filling || r->d->progress->is_full) && make_part(r, NULL) < 0) {
+        buf_release(&r->part); /* which is told when it is needed */
+    }
     return 0;
 }
 
@@ -141,24 +162,15 @@ static int put_files(struct run *r, struct step_save *s, struct error *e)
     struct io_blocks b = {.data = snap_image(d->snap), .len = h->image_bytes,
                           .block_bytes = DIGEST_BLOCK_BYTES,
                           .before = before_block, .after = after_block, .depth = depth, .arg = r};
-    _free_ char *said = NULL;
-    _buf_ struct buf part = {0};
     int rc = put_file(s, d->file, &b, e);
 
     rc = rc < 0 ? rc : await_part(d, e);
-    if (rc == 0 && !(said = malloc(h->part_bytes + 1))) {
-        rc = error_set(e, ENOMEM, "what a rank says of what it has");
-    }
-    if (rc == 0) { /* what is looked at twice changes no more */
-        memcpy(said, snap_part(d->snap), h->part_bytes);
-    }
-    rc = rc < 0 ? rc : d->finish(said, h->part_bytes, r->blocks,
-                                 digest_n_blocks(h->image_bytes), &part, e);
+    rc = rc < 0 || r->part.len > 0 ? rc : make_part(r, e);
     if (rc == 0 && d->is_instead) { /* who was thought to be lost may have come so far */
         rc = step_save_drop(s, d->part_file, e);
     }
-    b = (struct io_blocks){.data = part.data, .len = part.len,
-                           .block_bytes = part.len ? part.len : 1};
+    b = (struct io_blocks){.data = r->part.data, .len = r->part.len,
+                           .block_bytes = r->part.len ? r->part.len : 1};
     rc = rc < 0 ? rc : put_file(s, d->part_file, &b, e);
     rc = rc < 0 ? rc : step_save_sync(s, e);
     return rc == 0 && d->progress->cancel
@@ -239,5 +251,6 @@ int drain_run(const struct drain *d, struct digest *ret, struct error *e)
     if (rc == 0) {
         *ret = digest_of_blocks(blocks, bytes);
     }
+    buf_release(&r.part);
     return rc;
 }
