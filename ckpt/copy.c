@@ -236,13 +236,17 @@ static int copy_over(struct io *io, int from, const struct found *f, int to,
                      const char *temp, struct found_facts *ret, struct error *e)
 {
     uint64_t before = 0, after = 0;
-    int rc = watch_mark(from, f->name, &before);
+    int rc = watch_mark(from, f->name, &before), is;
 
     if (rc < 0) {
         return error_set(e, -rc, "look at %s", f->name);
     }
     rc = copy_any(io, from, f->name, to, temp, 0, e);
-    if (watch_mark(from, f->name, &after) < 0 || after != before) {
+    is = watch_mark(from, f->name, &after);
+    if (is < 0 && is != -ENOENT) {
+        return error_set(e, -is, "look at %s", f->name);
+    }
+    if (is < 0 || after != before) {
         return error_text(e, EAGAIN, "%s was written to while it was copied",
                           f->name);
     }

@@ -94,7 +94,7 @@ static int mark_of(int dir, const char *name, uint64_t *ret)
 {
     int rc = watch_mark(dir, name, ret);
 
-    return rc == -EACCES || rc == -EPERM ? 0 : rc;
+    return rc == -ENOENT || rc == -ELOOP ? rc : 0;
 }
 
 /* --- looking --- */
