@@ -5,8 +5,8 @@
  * call fails with everything that it may. The agent that comes after it finds memory
  * that is right, or none, and goes on saving; and the newest checkpoint is the last
  * that was told, or a newer one, bit by bit. Once more, at
- * half as many points, with an agent that makes memory for the next save while one is on
- * its way to the disk.
+ * half as many points, with an agent that writes what is being filled, and makes memory for
+ * the next save meanwhile.
  *
  *   snap_sweep_test [STRIDE]      of all points every STRIDEth; 1: all
  */
@@ -76,7 +76,8 @@ struct agent {
     struct snap *snap; /* borrowed: what was begun, NULL for an error */
     int n_answers;     /* to what was asked for last */
     bool is_well;
-    bool is_ahead;     /* memory for the next save is made meanwhile */
+    bool is_ahead;     /* what is filled is written, and memory for the next save is made,
+                          meanwhile */
 };
 
 static void on_begun(void *arg, uint64_t question, const struct snap *s,
@@ -155,7 +156,11 @@ static int hold(struct agent *a, uint64_t step, const char *uuid)
     if (!a->snap) {
         return -ENOMEM;
     }
+    if (a->is_ahead) {
+        snap_hold_drain_ahead(a->hold, 0, uuid, BYTES);
+    }
     fill(a->snap->map + SNAP_PAGE_BYTES, step);
+    atomic_store(snap_filled(a->snap->map), 1);
     rc = put_part(a->snap->map + SNAP_PAGE_BYTES + snap_room(BYTES, 0), step,
                   uuid, &part_bytes);
     rc = rc < 0 ? rc : snap_hold_done(a->hold, 0, uuid, BYTES, part_bytes, NULL);
