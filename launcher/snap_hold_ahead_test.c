@@ -370,6 +370,28 @@ static void test_unfilled(void)
     hold_bed_close(&b);
 }
 
+static bool may_get_room(const struct hold_bed *b)
+{
+    return snap_hold_slot_of(b->hold, 0, UUID(2))->progress.may_get_room;
+}
+
+/* Of a disk that is full. */
+static void test_room_to_come(void)
+{
+    struct hold_bed b;
+
+    open_bed(&b);
+    is_int(hold_bed_save(&b, 0, 1, UUID(1)), 0, "one is written");
+    hold_bed_run_until(&b, &b.said.n_written, 1);
+    begin_ahead(&b, 0, 2, UUID(2));
+    ok(may_get_room(&b), "the next one may get the room of older ones");
+    snap_hold_settle(b.hold, UUID(1), true);
+    ok(!may_get_room(&b), "until they have gone");
+    is_int(done(&b, 0, UUID(2)), 0, "it is full");
+    hold_bed_run_until(&b, &b.said.n_written, 2);
+    hold_bed_close(&b);
+}
+
 /* --- full, and not for the disk yet --- */
 
 static void stay_ahead(struct hold_bed *b)
@@ -480,6 +502,7 @@ int main(void)
     test_begun_again();
     test_next_generation();
     test_unfilled();
+    test_room_to_come();
     test_stays();
     test_wanted_at_once();
     test_settled();

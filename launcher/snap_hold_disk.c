@@ -62,7 +62,7 @@ static bool has_before(const struct slot *s)
 void snap_hold_note_settled(struct snap_hold *h)
 {
     for (struct slot *s = h->slots; s; s = s->next) {
-        if (s->doing == WRITING) {
+        if (s->doing == WRITING || s->doing == AHEAD) {
             s->progress.may_get_room = has_before(s);
         }
     }
