@@ -486,6 +486,55 @@ static void test_destroyed(void)
     hold_bed_close(&b);
 }
 
+static void put_file(const struct hold_bed *b, const char *file)
+{
+    char path[PATH_MAX];
+
+    path_of(b, 1, UUID(1), "", path);
+    fs_mkdirs(path, NULL);
+    path_of(b, 1, UUID(1), file, path);
+    fs_write_replace(path, "x", 1, NULL);
+}
+
+/* An agent that is killed leaves on the disk what it has written so far. */
+static void test_left_behind(void)
+{
+    struct hold_bed b;
+
+    open_bed(&b);
+    begin(&b, 0, 1, UUID(1));
+    put_file(&b, "r00000.safetensors");
+    put_file(&b, "r00001.safetensors");
+    snap_hold_destroy(b.hold);
+    hold_bed_make(&b, 1 << 20, NULL);
+    snap_hold_recall(b.hold, count, &(int){0});
+    hold_bed_run_works(&b);
+    ok(!is_there(&b, "r00000.safetensors"), "the next one takes away what was never full");
+    ok(is_there(&b, "r00001.safetensors"), "but what is another rank's");
+    ok(!snap_hold_get(b.hold, 0, UUID(1)), "and holds nothing of it");
+    is_int(hold_bed_save(&b, 0, 2, UUID(2)), 0, "its memory is for the next save");
+    hold_bed_run_until(&b, &b.said.n_written, 1);
+    hold_bed_close(&b);
+}
+
+/* A copy that was never full is of a node that may be writing its own. */
+static void test_left_copy(void)
+{
+    struct hold_bed b;
+
+    hold_bed_open(&b, 1 << 20);
+    snap_hold_destroy(b.hold);
+    hold_bed_make(&b, 1 << 20, "copy");
+    begin(&b, 0, 1, UUID(1));
+    put_file(&b, "r00000.safetensors");
+    snap_hold_destroy(b.hold);
+    hold_bed_make(&b, 1 << 20, "copy");
+    snap_hold_recall(b.hold, count, &(int){0});
+    hold_bed_run_works(&b);
+    ok(is_there(&b, "r00000.safetensors"), "what another node writes is not for who had a copy");
+    hold_bed_close(&b);
+}
+
 int main(void)
 {
     mapguard_install();
@@ -509,5 +558,7 @@ int main(void)
     test_put_off();
     test_not_begun();
     test_destroyed();
+    test_left_behind();
+    test_left_copy();
     return tap_done();
 }

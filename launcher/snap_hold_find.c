@@ -65,16 +65,35 @@ void snap_hold_put_off(struct snap_hold *h, const char *uuid)
     snap_hold_note_settled(h);
 }
 
+/* Nobody fills it any more; and what was there may have gone to the disk already. Of a copy
+ * it is another node that writes it. */
+static void drop_unfilled(struct slot *s)
+{
+    snap_hold_clear(s->hold, &s->snap->head);
+    snap_hold_set_state(s, SNAP_EMPTY);
+}
+
+static void look_at(struct slot *s, uint32_t rank)
+{
+    if (s->doing != IDLE || s->snap || s->hold->dir < 0 ||
+        snap_open(s->hold->dir, s->name, &s->snap, NULL) < 0) {
+        return;
+    }
+    if (s->snap->head.rank != rank) {
+        snap_destroy(s->snap);
+        s->snap = NULL;
+    } else if (s->snap->head.state == SNAP_FILLING && !s->hold->config.is_elsewhere) {
+        drop_unfilled(s);
+    }
+}
+
 void snap_hold_look_for(struct snap_hold *h, uint32_t rank)
 {
     for (unsigned i = 0; i < 2; i++) {
         struct slot *s = snap_hold_slot(h, rank, i, true);
 
-        if (s && s->doing == IDLE && !s->snap && h->dir >= 0 &&
-            snap_open(h->dir, s->name, &s->snap, NULL) == 0 &&
-            s->snap->head.rank != rank) {
-            snap_destroy(s->snap);
-            s->snap = NULL;
+        if (s) {
+            look_at(s, rank);
         }
     }
 }
