@@ -137,6 +137,34 @@ static void test_levels(struct bed *b)
     close_bed(b);
 }
 
+/* What is being filled goes to the disk meanwhile only where it goes there in any case. */
+static void test_for_disk(struct bed *b)
+{
+    static const struct {
+        uint64_t every_ms;
+        bool of[2][2]; /* what need not stay, and may; by who picks: the program, muster */
+    } cases[] = {
+        {0, {{true, true}, {true, true}}},
+        {1000, {{true, true}, {false, false}}},
+        {JOB_AUTO, {{true, true}, {true, false}}},
+    };
+    struct worker_snap_fill m = {.image_bytes = 1 << 20, .uuid = UUID(1)};
+
+    open_bed(b);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        b->agent.config.job->checkpoint.disk_every_ms = cases[i].every_ms;
+        for (int k = 0; k < 4; k++) {
+            m.may_stay = (uint8_t)(k >> 1);
+            m.is_chosen = k & 1;
+            is_int(agent_snap_is_for_disk(&b->crew, &m), cases[i].of[k >> 1][k & 1],
+                   "the disk has case %zu, %s, picked by %s", i,
+                   m.may_stay ? "which may stay" : "which does not stay",
+                   m.is_chosen ? "muster" : "the program");
+        }
+    }
+    close_bed(b);
+}
+
 /* Somebody has asked for a checkpoint: of the next two one is meant. */
 static void test_asked(struct bed *b)
 {
@@ -295,6 +323,7 @@ int main(void)
     }
     test_said(b);
     test_levels(b);
+    test_for_disk(b);
     test_asked(b);
     test_directories(b);
     test_wanted(b);
