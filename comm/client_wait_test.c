@@ -121,6 +121,7 @@ static void test_talks(void)
         plan_turns(&a, {.rc = 1, .act = say_nonsense});
         is_int(client_join(c, &fds[0], &fds[1], &e), -EPROTO, "it talks nonsense");
         is_int(e.code, EPROTO, "which is the code of the error, too");
+        is_int(client_state(c, &s, NULL), -EPROTO, "also of who does not ask for one");
     }
     client_bed_close(&a, c);
 }
