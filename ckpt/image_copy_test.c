@@ -1,19 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A copy of an image by several threads, past the caches and not, is what image_read() reads
- * of it, byte by byte.
+ * of it, byte by byte; and whoever asks how far it is hears of no block that is not whole,
+ * whichever comes last. (There every block is a GPU's, which is as slow as we want.)
  */
 #include <config.h>
 
 #include "ckpt/image.h"
 
 #include "base/cleanup.h"
+#include "base/thread.h"
+#include "ckpt/digest.h"
 #include "tests/lib/tap.h"
 
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum { N = 20000, MANY = 1 << 20 };
 
@@ -77,6 +86,201 @@ static void test_copy(uint64_t bytes, uint64_t least)
     is_int((intmax_t)n_wrong, 0, "as they are read, and nothing beside them");
 }
 
+/* --- how far it is --- */
+
+enum { N_BLOCKS = 6, N_MANY = 50, NONE = -1 };
+
+static struct image_piece blocks[N_MANY];
+static char whole[N_MANY]; /* what they are read from: a byte for each */
+static char *to;           /* where they are copied to */
+static struct image_copy copy;
+static struct image image;
+static bool flags[N_MANY + 1]; /* is_there, and one more */
+static _Atomic uint64_t n_there;
+static int held = NONE, failing = NONE; /* blocks */
+static sem_t is_held, may_go;
+static atomic_uint n_early; /* blocks that were counted before they were there */
+
+int __wrap_device_get(const struct device *d, void *dest, const void *from, size_t len,
+                      struct error *e);
+
+/* Of a block just the first and the last byte, in this order. */
+int __wrap_device_get(const struct device *d, void *dest, const void *from, size_t len,
+                      struct error *e)
+{
+    int i = (int)((const char *)from - whole);
+    char *at = dest;
+
+    (void)d;
+    n_early += n_there > (uint64_t)i;
+    at[0] = (char)(i + 1);
+    if (i == held) {
+        sem_post(&is_held);
+        sem_wait(&may_go);
+    }
+    if (i == failing) {
+        return error_text(e, EREMOTEIO, "block %d", i);
+    }
+    at[len - 1] = (char)(i + 1);
+    n_early += n_there > (uint64_t)i;
+    return 0;
+}
+
+static uint64_t bytes_of(uint64_t block)
+{
+    uint64_t at = block * DIGEST_BLOCK_BYTES;
+
+    return image.bytes - at < DIGEST_BLOCK_BYTES ? image.bytes - at : DIGEST_BLOCK_BYTES;
+}
+
+static bool is_whole(uint64_t block)
+{
+    const char *at = to + block * DIGEST_BLOCK_BYTES;
+
+    return at[0] == (char)(block + 1) && at[bytes_of(block) - 1] == (char)(block + 1);
+}
+
+/* `n` blocks, each a piece, the last one shorter. */
+static void begin(int n)
+{
+    static const char gpu;
+
+    image = (struct image){.pieces = blocks, .n = (size_t)n,
+                           .bytes = (uint64_t)n * DIGEST_BLOCK_BYTES - 5000};
+    for (int i = 0; i < n; i++) {
+        uint64_t at = (uint64_t)i * DIGEST_BLOCK_BYTES;
+
+        blocks[i] = (struct image_piece){
+            .tensor = {.begin = at, .end = at + bytes_of((uint64_t)i)}, .name = "block",
+            .data = whole + i, .device = (const struct device *)(const void *)&gpu};
+    }
+    to = mmap(NULL, image.bytes, PROT_READ | PROT_WRITE,
+              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (to == MAP_FAILED) {
+        bail_out("no memory");
+    }
+    memset(flags, 0, sizeof(flags));
+    flags[n] = true; /* nobody's */
+    n_there = 0;
+    image_copy_begin(&copy, &image, to, false);
+    image_copy_tell(&copy, &n_there, flags);
+}
+
+static int end(void)
+{
+    int rc = image_copy_end(&copy, NULL);
+
+    munmap(to, image.bytes);
+    return rc;
+}
+
+static void *help(void *arg)
+{
+    image_copy_help(&copy, 1);
+    return arg;
+}
+
+/* A thread comes as far as that block, and waits in it, while all others are copied. */
+static pthread_t hold(int block)
+{
+    pthread_t t;
+
+    held = block;
+    if (thread_start(&t, help, NULL) != 0) {
+        bail_out("no thread");
+    }
+    sem_wait(&is_held);
+    image_copy_help(&copy, 1);
+    return t;
+}
+
+static void let_go(pthread_t t)
+{
+    sem_post(&may_go);
+    pthread_join(t, NULL);
+    held = NONE;
+}
+
+static void test_held(void)
+{
+    for (int i = 0; i < N_BLOCKS; i++) {
+        pthread_t t;
+
+        begin(N_BLOCKS);
+        t = hold(i);
+        is_int((intmax_t)n_there, i, "block %d is not whole, whatever is behind it", i);
+        let_go(t);
+        is_int((intmax_t)n_there, N_BLOCKS, "once it is, all are");
+        is_int(end(), 0, "and it ends");
+    }
+}
+
+static void test_failed(void)
+{
+    for (failing = 0; failing < N_BLOCKS; failing++) {
+        begin(N_BLOCKS);
+        image_copy_help(&copy, 1);
+        is_int((intmax_t)n_there, failing, "block %d fails", failing);
+        is_int(end(), -EREMOTEIO, "and the copy");
+        begin(N_BLOCKS);
+        let_go(hold(failing));
+        is_int((intmax_t)n_there, failing, "or fails last, and none behind it counts");
+        is_int(end(), -EREMOTEIO, "nor the copy");
+    }
+    failing = 2;
+    begin(N_BLOCKS);
+    let_go(hold(0));
+    is_int((intmax_t)n_there, 2, "what was under way before one that fails is there");
+    is_int(end(), -EREMOTEIO, "all the same");
+    failing = NONE;
+}
+
+/* It is another save's by then, or nobody looks. */
+static void test_not_told(void)
+{
+    begin(N_BLOCKS);
+    image_copy_begin(&copy, &image, to, false);
+    image_copy_help(&copy, 2);
+    is_int((intmax_t)n_there, 0, "who does not ask is not told");
+    ok(!flags[0] && is_whole(N_BLOCKS - 1), "it is copied as well");
+    is_int(end(), 0, "to its end");
+}
+
+static unsigned n_not_whole;
+static atomic_bool is_over;
+
+/* Whoever reads it from elsewhere, at any time. */
+static void *watch(void *arg)
+{
+    uint64_t seen = 0;
+
+    while (!is_over) {
+        uint64_t n = atomic_load_explicit(&n_there, memory_order_acquire);
+
+        for (; seen < n && seen < N_MANY; seen++) {
+            n_not_whole += !is_whole(seen);
+        }
+        sched_yield();
+    }
+    return arg;
+}
+
+static void test_watched(void)
+{
+    pthread_t t;
+
+    begin(N_MANY);
+    if (thread_start(&t, watch, NULL) != 0) {
+        bail_out("no thread");
+    }
+    image_copy_help(&copy, 4);
+    is_over = true;
+    pthread_join(t, NULL);
+    is_int((int)n_not_whole, 0, "all that is counted is whole, by four threads");
+    is_int((intmax_t)n_there, N_MANY, "and it comes to its end");
+    is_int(end(), 0, "without a failure");
+}
+
 int main(void)
 {
     for (size_t i = 0; i < sizeof(data); i++) {
@@ -84,5 +288,12 @@ int main(void)
     }
     test_copy(200, 1 << 20);
     test_copy(4500, 40 << 20); /* more than stays in a cache */
+    sem_init(&is_held, 0, 0);
+    sem_init(&may_go, 0, 0);
+    test_held();
+    test_failed();
+    test_not_told();
+    test_watched();
+    is_int((int)n_early, 0, "no block is counted while it is copied");
     return tap_done();
 }

@@ -19,6 +19,17 @@
 static int close_no; /* of the next close(); 0: as it is */
 static bool takes_nothing;
 static int n_interrupted; /* times, before it writes or closes */
+static char said[64];     /* what came after what: of a write 'w' */
+
+static void say(char what)
+{
+    size_t n = strlen(said);
+
+    if (n + 1 < sizeof(said)) {
+        said[n] = what;
+        said[n + 1] = '\0';
+    }
+}
 
 int __real_close(int fd);
 int __wrap_close(int fd);
@@ -41,6 +52,7 @@ ssize_t __wrap_pwrite(int fd, const void *data, size_t len, off_t at)
         errno = EINTR;
         return -1;
     }
+    say('w');
     return takes_nothing ? 0 : __real_pwrite(fd, data, len, at);
 }
 
@@ -87,6 +99,58 @@ static void test_write(void)
     ops()->close(io_system(), fd);
 }
 
+/* Before each block, and after it; the depth is for those who have more than one at work. */
+static int ends_before = -1, ends_after = -1;
+
+static int before(void *arg, uint64_t block)
+{
+    (void)arg;
+    say('a' + (char)block);
+    return (int)block == ends_before ? -ECANCELED : 1;
+}
+
+static int after(void *arg, uint64_t block)
+{
+    (void)arg;
+    say('A' + (char)block);
+    return (int)block == ends_after ? -EDOM : 1;
+}
+
+static int write_blocks(uint64_t len)
+{
+    struct io_blocks b = {.data = "0123456789", .len = len, .block_bytes = 4,
+                          .before = before, .after = after};
+    int fd = new_file("blocks"), rc;
+
+    said[0] = '\0';
+    rc = io_write_blocks(io_system(), fd, &b);
+    ops()->close(io_system(), fd);
+    unlinkat(dir, "blocks", 0);
+    return rc;
+}
+
+static void test_blocks(void)
+{
+    is_int(write_blocks(10), 0, "three blocks, the last one shorter");
+    is_str(said, "awAbwBcwC", "each is told of, written, and told of");
+    is_int(write_blocks(8), 0, "two whole ones");
+    is_str(said, "awAbwB", "and nothing behind them");
+    is_int(write_blocks(0), 0, "none");
+    is_str(said, "", "is not told of");
+    ends_before = 1;
+    is_int(write_blocks(10), -ECANCELED, "ended before one");
+    is_str(said, "awAb", "that is not written, nor told of after");
+    ends_before = -1;
+    ends_after = 1;
+    is_int(write_blocks(10), -EDOM, "ended after one");
+    is_str(said, "awAbwB", "that was the last");
+    ends_after = -1;
+    takes_nothing = true;
+    is_int(write_blocks(10), -EIO, "one that is not written");
+    is_str(said, "aw", "is not told of as if it were");
+    takes_nothing = false;
+}
+
 /* Whoever puts it there keeps nobody waiting. */
 static void test_kinds(void)
 {
@@ -124,6 +188,7 @@ int main(void)
     }
     test_close();
     test_write();
+    test_blocks();
     test_kinds();
     test_modes();
     __real_close(dir);

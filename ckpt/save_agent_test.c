@@ -33,8 +33,11 @@ enum { N_STATE = 20000 };
 static int memory = -1;
 static int n_asked, n_done;
 static struct worker_snap_begin asked; /* last */
-static struct worker_snap_fill filled; /* last */
+static struct worker_snap_fill filled; /* last ... */
 static int n_filled;
+static uint64_t filled_at; /* ... and how far it was then */
+static char first_at;      /* the first byte of the image then */
+static int cannot_tell;    /* that it is being filled: what comes of it */
 static struct worker_snap_done done;   /* last */
 static struct worker_snap_want wanted; /* with it; of no level: nothing was */
 static size_t too_short;  /* so many bytes of what was asked for are not there */
@@ -68,21 +71,42 @@ struct client_place *__wrap_client_place(struct client *c)
     return &none;
 }
 
+static uint64_t bytes_there(void)
+{
+    struct stat st;
+
+    return fstat(memory, &st) < 0 ? UINT64_MAX : (uint64_t)st.st_size;
+}
+
 /* What was cut is made as long again, as the agent does. */
 int __wrap_client_snap_begin(struct client *c, const struct worker_snap_begin *begin,
                              struct error *e)
 {
+    uint64_t len = SNAP_PAGE_BYTES + begin->bytes - too_short;
+
     (void)c;
     (void)e;
     asked = *begin;
     n_asked++;
-    return ftruncate(memory, (off_t)(SNAP_PAGE_BYTES + begin->bytes - too_short)) < 0 ? -errno
-                                                                                      : 0;
+    return bytes_there() < len && ftruncate(memory, (off_t)len) < 0 ? -errno : 0;
 }
+
+/* How far it is, by the page. */
+static uint64_t count(void)
+{
+    uint64_t n = UINT64_MAX;
+
+    return pread(memory, &n, sizeof(n), SNAP_PAGE_BYTES - sizeof(n)) == sizeof(n) ? n
+                                                                                 : UINT64_MAX;
+}
+
+ssize_t __real_pwrite(int fd, const void *data, size_t len, off_t at);
 
 int __wrap_client_snap_answer(struct client *c, struct worker_snap *ret, int *ret_fd,
                               struct error *e)
 {
+    const uint64_t none = 0;
+
     (void)c;
     (void)e;
     *ret = (struct worker_snap){.bytes = asked.bytes, .is_bare = !is_mapped};
@@ -91,6 +115,9 @@ int __wrap_client_snap_answer(struct client *c, struct worker_snap *ret, int *re
         return refusal;
     }
     str_copy(ret->uuid, sizeof(ret->uuid), is_far_behind ? "another one" : asked.uuid);
+    if (__real_pwrite(memory, &none, sizeof(none), SNAP_PAGE_BYTES - sizeof(none)) < 0) {
+        return -errno;
+    }
     *ret_fd = fcntl(memory, F_DUPFD_CLOEXEC, 0);
     return 0;
 }
@@ -102,7 +129,11 @@ int __wrap_client_snap_fill(struct client *c, const struct worker_snap_fill *tol
     (void)e;
     filled = *told;
     n_filled++;
-    return 0;
+    filled_at = count();
+    if (pread(memory, &first_at, 1, SNAP_PAGE_BYTES) != 1) {
+        first_at = '\0';
+    }
+    return cannot_tell;
 }
 
 int __wrap_client_snap_send(struct client *c, const struct worker_snap_done *told,
@@ -139,7 +170,6 @@ static pthread_t writer;
 static sem_t is_writing, may_write;
 static bool is_held; /* the writer's first write waits */
 
-ssize_t __real_pwrite(int fd, const void *data, size_t len, off_t at);
 ssize_t __wrap_pwrite(int fd, const void *data, size_t len, off_t at);
 int __real_madvise(void *at, size_t len, int advice);
 int __wrap_madvise(void *at, size_t len, int advice);
@@ -257,13 +287,6 @@ static int hand(struct bench *b)
     return rc < 0 ? rc : b->way.ops->hand(b->way.self, &b->job, &b->error);
 }
 
-static uint64_t bytes_there(void)
-{
-    struct stat st;
-
-    return fstat(memory, &st) < 0 ? UINT64_MAX : (uint64_t)st.st_size;
-}
-
 /* Whether the memory has the image, and the part behind it. */
 static bool is_right(void)
 {
@@ -313,12 +336,13 @@ static void test_too_little(const char *who, enum fault f)
     struct bench b;
 
     setup(&b);
-    n_done = 0;
+    n_done = n_filled = 0;
     is_int(save(&b, f), -ENOMEM, "%s finds too little memory", who);
     like(b.error.text, "shared memory for a snapshot: No space left", "which is told");
     is_int((intmax_t)bytes_there(), 0, "what was taken of it is given back");
     b.way.ops->abort(b.way.self, &b.job);
-    is_int(n_done, 0, "the agent is told nothing");
+    is_int(n_done, 0, "the agent is not told that it has it");
+    ok(n_filled == 2 && filled.image_bytes == 0, "but that it comes to nothing");
     is_int(save(&b, NONE), 0, "the next save has memory: %s", b.error.text);
     is_int(hand(&b), 0, "and is handed over");
     ok(n_done == 1 && is_right(), "with what was saved");
@@ -490,6 +514,126 @@ static void test_root(void)
     teardown(&b);
 }
 
+/* --- while it is filled --- */
+
+/* Of so many bytes, none of which is as it was. */
+static void resize(struct bench *b, uint64_t bytes)
+{
+    static char byte = 'a';
+    char *data = realloc(b->image.header.data, bytes + 1);
+
+    if (!data) {
+        bail_out("no memory");
+    }
+    byte = byte < 'z' ? (char)(byte + 1) : 'a';
+    memset(data, byte, bytes);
+    b->image.header.data = data;
+    b->image.header.len = b->image.bytes = bytes;
+}
+
+static void test_filling(bool mapped)
+{
+    struct bench b;
+
+    setup(&b);
+    is_mapped = mapped;
+    for (int i = 0; i < 4; i++) {
+        n_filled = 0;
+        b.job.may_stay = i & 1;
+        b.job.is_chosen = i & 2;
+        resize(&b, BYTES - (uint64_t)i);
+        is_int(save_alone(&b), 0, "a save into memory that %s: %s",
+               mapped ? "is there" : "is taken on the way", b.error.text);
+        is_int(n_filled, 1, "the agent is told of it once");
+        ok(filled.image_bytes == BYTES - (uint64_t)i && filled.may_stay == (i & 1) &&
+               filled.is_chosen == (i >> 1), "how much it is, and where to it goes: %d", i);
+        is_str(filled.uuid, b.job.gather.uuid, "and which");
+        ok(filled_at == 0 && first_at != b.image.header.data[0], "before anything is copied");
+        is_int((intmax_t)count(), 2, "then it can be seen that all of it is there");
+        is_int(hand(&b), 0, "it is handed over");
+        b.way.ops->done(b.way.self, &b.job);
+        is_int(n_filled, 1, "and nothing else is told");
+    }
+    is_mapped = false;
+    teardown(&b);
+}
+
+/* What is one block is with the disk at once. */
+static void test_few(void)
+{
+    static const struct {
+        uint64_t bytes;
+        int n_told, n_blocks;
+    } cases[] = {{0, 0, 0}, {1, 0, 1}, {DIGEST_BLOCK_BYTES, 0, 1}, {DIGEST_BLOCK_BYTES + 1, 1, 2}};
+    struct bench b;
+
+    setup(&b);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        n_filled = 0;
+        resize(&b, cases[i].bytes);
+        is_int(save_alone(&b), 0, "a save of %llu bytes", (unsigned long long)cases[i].bytes);
+        is_int(n_filled, cases[i].n_told, "the agent is told of it or not");
+        is_int((intmax_t)count(), cases[i].n_blocks, "what there is can be seen");
+        b.way.ops->abort(b.way.self, &b.job);
+        is_int(n_filled, 2 * cases[i].n_told, "and that it comes to nothing");
+    }
+    teardown(&b);
+}
+
+static void test_given_up(void)
+{
+    struct bench b;
+
+    setup(&b);
+    n_filled = 0;
+    is_int(reserve(&b), 0, "memory for a save");
+    b.way.ops->abort(b.way.self, &b.job);
+    is_int(n_filled, 0, "that is given up before it is filled: nothing is told");
+    is_int(save_alone(&b), 0, "one that is filled");
+    b.way.ops->abort(b.way.self, &b.job);
+    ok(n_filled == 2 && filled.image_bytes == 0, "and given up: that is told");
+    is_str(filled.uuid, b.job.gather.uuid, "of that one");
+    b.way.ops->abort(b.way.self, &b.job);
+    is_int(n_filled, 2, "once");
+    is_int(save_alone(&b), 0, "one that the agent has");
+    is_int(b.way.ops->send(b.way.self, &b.job, &b.error), 0, "as it is told");
+    b.way.ops->abort(b.way.self, &b.job);
+    is_int(n_filled, 3, "before others give it up: that is not told");
+    cannot_tell = -EPIPE;
+    is_int(save_alone(&b), 0, "one that the agent cannot be told of");
+    cannot_tell = 0;
+    b.way.ops->abort(b.way.self, &b.job);
+    is_int(n_filled, 4, "is not told that it comes to nothing, either");
+    teardown(&b);
+}
+
+/* The first block is held back, while all others are filled. */
+static void test_sizes(void)
+{
+    static const unsigned sizes[] = {2, 5, 3, 2, 4, 5, 6}; /* in blocks */
+    struct bench b;
+    pthread_t t;
+
+    setup(&b);
+    for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+        resize(&b, sizes[i] * DIGEST_BLOCK_BYTES - 5000);
+        fault = NONE;
+        is_held = true;
+        if (reserve(&b) < 0 || thread_start(&t, put, &b) != 0) {
+            bail_out("no save: %s", b.error.text);
+        }
+        sem_wait(&is_writing);
+        b.way.ops->help(b.way.self, 1);
+        is_int((intmax_t)count(), 0, "%u blocks, all of which but the first are there", sizes[i]);
+        sem_post(&may_write);
+        pthread_join(t, NULL);
+        is_int(b.rc, 0, "and then that: %s", b.error.text);
+        is_int((intmax_t)count(), sizes[i], "which can be seen");
+        is_int(hand(&b), 0, "it is handed over");
+    }
+    teardown(&b);
+}
+
 int main(void)
 {
     sem_init(&is_writing, 0, 0);
@@ -501,6 +645,11 @@ int main(void)
     test_mapped();
     test_told();
     test_root();
+    test_filling(false);
+    test_filling(true);
+    test_few();
+    test_given_up();
+    test_sizes();
     test_too_little("who writes", WRITER_FAILS);
     test_too_little("who helps", HELPER_FAILS);
     return tap_done();

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -158,6 +159,40 @@ static void test_reading(void)
     ok(pwrite(fd, "x", 1, SNAP_PAGE_BYTES) < 0 && errno == EBADF,
        "which does not write");
     close(fd);
+}
+
+/* What the worker's own mapping has of the page is behind what the agent writes there. */
+static void test_filled(void)
+{
+    _cleanup_(snap) struct snap *s = NULL, *again = NULL;
+    struct snap_head got;
+    _Atomic uint64_t *count;
+    char *theirs;
+
+    is_int(create("filled", ROOM, &s), 0, "one that is to be filled");
+    is_int((intmax_t)snap_n_filled(s), 0, "nothing of it is there");
+    theirs = mmap(NULL, SNAP_PAGE_BYTES + ROOM, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
+    if (theirs == MAP_FAILED) {
+        bail_out("no mapping");
+    }
+    count = snap_filled(theirs);
+    ok((char *)(count + 1) == theirs + SNAP_PAGE_BYTES, "its last word before the image");
+    *count = 3;
+    is_int((intmax_t)snap_n_filled(s), 3, "is what the worker says");
+    for (uint64_t step = 1; step <= 4; step++) {
+        s->head = head_of(step, SNAP_FILLING);
+        memset(s->head.root, 'x', sizeof(s->head.root) - 1); /* the longest */
+        memset(s->head.uuid, 'f', sizeof(s->head.uuid) - 1);
+        snap_note(s);
+        is_int((intmax_t)snap_n_filled(s), 3, "a record does not touch it: %llu",
+               (unsigned long long)step);
+    }
+    *count = UINT64_MAX;
+    is_int(snap_decode(theirs, &got, NULL), 0, "nor does it touch the records");
+    ok(got.step == 4 && snap_n_filled(s) == UINT64_MAX, "whatever it says");
+    is_int(snap_open(dir, "filled", &again, NULL), 0, "who finds it later");
+    ok(again && again->head.step == 4 && snap_n_filled(again) == UINT64_MAX, "reads the same");
+    munmap(theirs, SNAP_PAGE_BYTES + ROOM);
 }
 
 /* A later save of the same rank takes more, and gets it. */
@@ -374,6 +409,7 @@ int main(void)
     test_flips();
     test_file();
     test_reading();
+    test_filled();
     test_grows();
     test_bare();
     n_threads = 4;

@@ -210,7 +210,9 @@ static int next_message(struct client *c, struct worker_msg *ret,
         rc = worker_msg_decode(c->in.data, len, ret, e);
     }
     if (rc < 0) {
-        e->code = EPROTO;
+        if (e) {
+            e->code = EPROTO;
+        }
         return -EPROTO;
     }
     buf_consume(&c->in, len);

@@ -2,8 +2,8 @@
 /*
  * The worker's end of the worker socket. Made for living inside somebody else's
  * program: no threads, no signals (SIGPIPE included), descriptors close on exec,
- * every wait has a deadline. The error may not be NULL in any call. One thread at a time,
- * but for client_snap_send().
+ * every wait has a deadline. One thread at a time, but for client_snap_fill() and
+ * client_snap_send().
  */
 #ifndef MUSTER_COMM_CLIENT_H
 #define MUSTER_COMM_CLIENT_H

@@ -368,6 +368,7 @@ static void test_words(void)
     struct worker_report r = {.step = 5, .n_metrics = 1,
                               .metrics = {{.name = "loss", .value = 0.5}}};
     struct worker_save_plan plan = {.every_s = 2, .cost_s = 1, .n_failures = 3};
+    struct worker_snap_fill fill = {.image_bytes = 9000, .may_stay = 1, .uuid = SAVE};
     struct worker_msg m;
     struct error e = {0};
     struct client_bed a;
@@ -384,6 +385,11 @@ static void test_words(void)
     m = heard(&a, WORKER_CHECKPOINT_SAVED);
     is_int(m.checkpoint.step, 7, "of which step");
     is_str(m.checkpoint.path, "out", "and where");
+    is_int(client_snap_fill(c, &fill, &e), 0, "what is being saved");
+    m = heard(&a, WORKER_SNAP_FILL);
+    ok(m.snap_fill.image_bytes == 9000 && m.snap_fill.may_stay == 1 && m.snap_fill.is_chosen == 0,
+       "how much, and where it goes to");
+    is_str(m.snap_fill.uuid, SAVE, "and which it is");
     is_int(client_checkpoint_heard(c, 3, "0123456789abcdef0123456789abcdef", 8, &e), 0,
            "that it was asked for");
     m = heard(&a, WORKER_CHECKPOINT_HEARD);

@@ -121,6 +121,7 @@ static void test_talks(void)
         plan_turns(&a, {.rc = 1, .act = say_nonsense});
         is_int(client_join(c, &fds[0], &fds[1], &e), -EPROTO, "it talks nonsense");
         is_int(e.code, EPROTO, "which is the code of the error, too");
+        is_int(client_state(c, &s, NULL), -EPROTO, "also of who does not ask for one");
     }
     client_bed_close(&a, c);
 }
@@ -221,6 +222,66 @@ static void test_report_meanwhile(void)
     client_bed_close(&a, reporter);
 }
 
+/* --- while another thread waits --- */
+
+#define SAVE "000000000000000000000000000000aa"
+
+static const struct worker_snap_fill filling = {.image_bytes = 9, .is_chosen = 1, .uuid = SAVE};
+
+/* The answer is there by then: it is that thread's. */
+static void fill_meanwhile(struct client_bed *a)
+{
+    struct worker_msg m = {.type = WORKER_SNAP};
+    struct error e = {0};
+
+    m.snap.error = ENOENT;
+    client_bed_say(a, &m);
+    is_int(client_snap_fill(reporter, &filling, &e), 0, "a save is filled while another thread "
+           "waits for an answer");
+}
+
+static void test_fill_meanwhile(void)
+{
+    struct worker_snap got;
+    struct error e = {0};
+    struct client_bed a;
+    int fd = -1;
+
+    reporter = client_bed_connect(&a);
+    plan_turns(&a, {.ms = 1, .rc = 1, .act = fill_meanwhile});
+    is_int(client_snap_find(reporter, 0, SAVE, &got, &fd, &e), -ENOENT, "which it gets");
+    is_int(count_heard(&a, WORKER_SNAP_FILL), 1, "the agent hears of it, behind the question");
+    client_bed_close(&a, reporter);
+}
+
+/* It is not left out, as a report is. */
+static void test_fill_full(void)
+{
+    struct error e = {0};
+    struct client_bed a;
+
+    reporter = client_bed_connect(&a);
+    client_bed_fill(reporter);
+    {
+        plan_turns(&a, {.ms = 1, .rc = 1, .act = client_bed_hear});
+        is_int(client_snap_fill(reporter, &filling, &e), 0, "it waits until there is room");
+        check_waited(&a, POLLOUT, SEND_MS);
+    }
+    is_int(count_heard(&a, WORKER_SNAP_FILL), 1, "and comes");
+    client_bed_fill(reporter);
+    {
+        plan_turns(&a, {.ms = 1, .rc = 1, .act = report_meanwhile});
+        is_int(client_snap_fill(reporter, &filling, &e), 0, "nobody else sends meanwhile");
+    }
+    is_int(count_from(&a, WORKER_REPORT, 2), 0, "what would be in between is left out");
+    client_bed_fill(reporter);
+    {
+        plan_turns(&a, {.rc = 0});
+        is_int(client_snap_fill(reporter, &filling, &e), -ETIMEDOUT, "but not for ever");
+    }
+    client_bed_close(&a, reporter);
+}
+
 /* A part of a message has come, and one is to be sent. */
 static void live_once(void *arg)
 {
@@ -246,6 +307,8 @@ int main(void)
     test_full();
     test_full_for_a_while();
     test_report_meanwhile();
+    test_fill_meanwhile();
+    test_fill_full();
     is_int(tap_leak(live_once, NULL), 0, "no memory is left behind");
     return tap_done();
 }

@@ -53,6 +53,36 @@ void __wrap_agent_snap_tell_own(struct agent *a, const struct saved *s)
     worker = s;
 }
 
+/* What is written while it is filled, and what no longer is. */
+static struct {
+    int n_begun, n_ended;
+    uint32_t rank; /* of the last one */
+    uint64_t bytes;
+    char uuid[COMMIT_UUID_BYTES];
+} ahead;
+
+void __wrap_snap_hold_drain_ahead(struct snap_hold *h, uint32_t rank, const char *uuid,
+                                  uint64_t image_bytes);
+void __wrap_snap_hold_end_ahead(struct snap_hold *h, uint32_t rank, const char *uuid);
+
+void __wrap_snap_hold_drain_ahead(struct snap_hold *h, uint32_t rank, const char *uuid,
+                                  uint64_t image_bytes)
+{
+    (void)h;
+    ahead.n_begun++;
+    ahead.rank = rank;
+    ahead.bytes = image_bytes;
+    str_copy(ahead.uuid, sizeof(ahead.uuid), uuid);
+}
+
+void __wrap_snap_hold_end_ahead(struct snap_hold *h, uint32_t rank, const char *uuid)
+{
+    (void)h;
+    ahead.n_ended++;
+    ahead.rank = rank;
+    str_copy(ahead.uuid, sizeof(ahead.uuid), uuid);
+}
+
 static void open_bed(struct bed *b)
 {
     memset(b, 0, sizeof(*b));
@@ -134,6 +164,69 @@ static void test_levels(struct bed *b)
     is_int(waits_of(b, UUID(1), false), 0, "muster picks: not for a program that picks itself");
     is_int(waits_of(b, UUID(1), true), disk | untold, "but where muster has");
     b->snap.copy = NULL;
+    close_bed(b);
+}
+
+/* What is being filled goes to the disk meanwhile only where it goes there in any case. */
+static void test_for_disk(struct bed *b)
+{
+    static const struct {
+        uint64_t every_ms;
+        bool of[2][2]; /* what need not stay, and may; by who picks: the program, muster */
+    } cases[] = {
+        {0, {{true, true}, {true, true}}},
+        {1000, {{true, true}, {false, false}}},
+        {JOB_AUTO, {{true, true}, {true, false}}},
+    };
+    struct worker_snap_fill m = {.image_bytes = 1 << 20, .uuid = UUID(1)};
+
+    open_bed(b);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        b->agent.config.job->checkpoint.disk_every_ms = cases[i].every_ms;
+        for (int k = 0; k < 4; k++) {
+            m.may_stay = (uint8_t)(k >> 1);
+            m.is_chosen = k & 1;
+            is_int(agent_snap_is_for_disk(&b->crew, &m), cases[i].of[k >> 1][k & 1],
+                   "the disk has case %zu, %s, picked by %s", i,
+                   m.may_stay ? "which may stay" : "which does not stay",
+                   m.is_chosen ? "muster" : "the program");
+        }
+    }
+    close_bed(b);
+}
+
+static void test_fill(struct bed *b)
+{
+    struct worker_snap_fill m = {.image_bytes = 9000, .uuid = UUID(1)},
+                            none = {.uuid = UUID(2)};
+
+    open_bed(b);
+    memset(&ahead, 0, sizeof(ahead));
+    agent_snap_fill(&b->crew, 2, &m);
+    ok(ahead.n_begun == 1 && ahead.rank == FIRST_RANK + 2 && ahead.bytes == 9000,
+       "what is being filled goes to the disk");
+    is_str(ahead.uuid, UUID(1), "that save");
+    m.may_stay = 1;
+    agent_snap_fill(&b->crew, 2, &m);
+    is_int(ahead.n_begun, 1, "unless it may stay in memory");
+    m.may_stay = 0;
+    b->crew.stopping = true;
+    agent_snap_fill(&b->crew, 2, &m);
+    ok(ahead.n_begun == 1 && ahead.n_ended == 0, "or the workers end");
+    agent_snap_fill(&b->crew, 3, &none);
+    ok(ahead.n_begun == 1 && ahead.n_ended == 1 && ahead.rank == FIRST_RANK + 3,
+       "what comes to nothing no longer does, also then");
+    is_str(ahead.uuid, UUID(2), "that one");
+    b->crew.stopping = false;
+    for (none.may_stay = 0; none.may_stay < 2; none.may_stay++) {
+        agent_snap_fill(&b->crew, 3, &none);
+        ok(ahead.n_begun == 1 && ahead.n_ended == 2 + none.may_stay, "wherever it was to go to");
+    }
+    b->agent.snap = NULL;
+    agent_snap_fill(&b->crew, 2, &m);
+    agent_snap_fill(&b->crew, 2, &none);
+    ok(ahead.n_begun == 1 && ahead.n_ended == 3, "an agent that holds none hears of it in vain");
+    b->agent.snap = &b->snap;
     close_bed(b);
 }
 
@@ -295,6 +388,8 @@ int main(void)
     }
     test_said(b);
     test_levels(b);
+    test_for_disk(b);
+    test_fill(b);
     test_asked(b);
     test_directories(b);
     test_wanted(b);

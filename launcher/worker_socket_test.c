@@ -343,6 +343,7 @@ static int worker_snap(struct agent *a, int i)
 {
     struct worker_snap_begin begin = {.step = 99, .bytes = 8192, .uuid = UUID,
                                       .root = "/scratch"};
+    struct worker_snap_fill fill = {.image_bytes = 5000, .may_stay = 1, .uuid = UUID};
     struct worker_snap_done done = {.image_bytes = 5000, .part_bytes = 7,
                                     .uuid = UUID};
     struct worker_snap_status status;
@@ -367,6 +368,9 @@ static int worker_snap(struct agent *a, int i)
     if (begin_snap(c, &begin, &snap, &fd, &e) < 0 || snap.bytes != 8192 ||
         fstat(fd, &st) < 0 || st.st_size != 8192) {
         return 4;
+    }
+    if (client_snap_fill(c, &fill, &e) < 0) {
+        return 8;
     }
     if (client_snap_send(c, &done,
                          &(struct worker_snap_want){.level = WORKER_SNAP_HELD,
@@ -398,6 +402,8 @@ static void test_snap(void)
     bed_run(&a, worker_snap, "snapshots");
     is_int(a.n_snaps, 4, "each of two was asked twice");
     is_int((int)a.snap_bytes, 8192, "for so much");
+    ok(a.fill.image_bytes == 5000 && a.fill.may_stay == 1 && a.fill.is_chosen == 0 &&
+           strcmp(a.fill.uuid, UUID) == 0, "and told that it is being filled");
     ok(a.done.image_bytes == 5000 && a.done.part_bytes == 7 &&
            strcmp(a.done.uuid, UUID) == 0, "and told what is there");
     ok(a.wanted.level == WORKER_SNAP_HELD && a.wanted.is_chosen == 1 &&
