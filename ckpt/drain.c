@@ -28,12 +28,20 @@ static uint64_t block_bytes(uint64_t len, uint64_t block)
     return rest < DIGEST_BLOCK_BYTES ? rest : DIGEST_BLOCK_BYTES;
 }
 
+/* More than there are is nobody's getting on. */
+static uint64_t n_filled(const struct drain *d)
+{
+    uint64_t n = snap_n_filled(d->snap), most = digest_n_blocks(d->snap->head.image_bytes);
+
+    return n < most ? n : most;
+}
+
 /* Who fills it goes on; or it is full. */
 static int await_block(const struct drain *d, uint64_t block)
 {
     enum { FIRST_NS = 1000 * 1000, MOST_NS = 8 * 1000 * 1000 };
     struct timespec pause = {.tv_nsec = FIRST_NS};
-    uint64_t n = snap_n_filled(d->snap), before, moved_ms = clock_mono_ms();
+    uint64_t n = n_filled(d), before, moved_ms = clock_mono_ms();
 
     while (!d->progress->cancel && n <= block && !d->progress->is_full) {
         if (clock_mono_ms() - moved_ms > DRAIN_STALL_MS) {
@@ -41,7 +49,7 @@ static int await_block(const struct drain *d, uint64_t block)
         }
         nanosleep(&pause, NULL);
         before = n;
-        n = snap_n_filled(d->snap);
+        n = n_filled(d);
         if (n != before) {
             moved_ms = clock_mono_ms();
             pause.tv_nsec = FIRST_NS;

@@ -287,33 +287,6 @@ static void test_slow(void)
     ok(longest_ns <= SOON_NS, "each block is seen soon");
 }
 
-/* More than is there; also where all is waited for, and nothing goes on but the count. */
-static void count_late(unsigned n)
-{
-    static uint64_t since_ms;
-
-    (void)n;
-    if (now_ns / 1000000 - since_ms > DRAIN_STALL_MS - 2 * SOON_NS / 1000000) {
-        uint64_t n_said = snap_n_filled(snap);
-
-        since_ms = now_ns / 1000000;
-        fill_until(N_BLOCKS);
-        count(n_said + 1);
-        if (n_said == N_BLOCKS + 4) {
-            end_it();
-        }
-    }
-}
-
-static void test_moves(void)
-{
-    begin();
-    on_pause = count_late;
-    now_ns = 0;
-    is_int(drain(), 0, "a count that moves is a sign of life");
-    ok(now_ns / 1000000 > 3 * DRAIN_STALL_MS && is_right(), "whatever it says");
-}
-
 static void all_at_once(unsigned n)
 {
     (void)n;
@@ -457,6 +430,24 @@ static void test_stalled(void)
     }
 }
 
+/* Until it is stopped, at the latest. */
+static void count_on(unsigned n)
+{
+    atomic_fetch_add(snap_filled(snap->map), 1);
+    progress.cancel = n > 100 * 1000;
+}
+
+/* Another program's word is no reason to wait for ever. */
+static void test_counts_on(void)
+{
+    struct error e = {0};
+
+    on_pause = count_on;
+    begin();
+    is_int(drain_as(true, &e), -ETIME, "who counts on behind the last block gets nowhere");
+    ok(is_empty(), "and nothing is left");
+}
+
 /* --- the disk --- */
 
 static unsigned depth_at[N_BLOCKS + 1];
@@ -574,12 +565,12 @@ int main(void)
     make_bed();
     test_follows();
     test_slow();
-    test_moves();
     test_full();
     test_large_count();
     test_counts_back();
     test_cancelled();
     test_stalled();
+    test_counts_on();
     test_depth();
     test_failures();
     test_thread();
