@@ -345,6 +345,44 @@ static void tidy(struct lead_save *s)
     uv_queue_work(&s->lead->agent->loop, &s->work, work_on_tidy, after_tidy);
 }
 
+/* The newest of its directory that is there, by the lead before this one, too. */
+static bool is_to_sweep(const struct lead_save *save)
+{
+    if (!save->is_settled || save->is_working || save->error.code || save->is_swept) {
+        return false;
+    }
+    for (const struct lead_save *s = save->lead->saves; s != save; s = s->next) {
+        if (s->is_settled && s->error.code == 0 && lead_save_is_beside(s, save)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void lead_save_sweep(struct lead_snap *l)
+{
+    struct lead_save *s = l->saves;
+
+    while (s && !is_to_sweep(s)) {
+        s = s->next;
+    }
+    if (!s) {
+        return;
+    }
+    s->is_swept = true;
+    prepare(s);
+    if (!s->commit.lease) {
+        s->error = (struct error){0}; /* nothing of it has failed */
+        return;
+    }
+    s->commit.strays = NULL;
+    s->commit.ret_is_due = NULL; /* nobody reads again any more */
+    s->is_working = true;
+    s->work.data = s;
+    l->n_works++;
+    uv_queue_work(&l->agent->loop, &s->work, work_on_tidy, after_tidy);
+}
+
 static void after_work(uv_work_t *work, int status)
 {
     struct lead_save *s = work->data;

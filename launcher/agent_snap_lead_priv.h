@@ -52,6 +52,7 @@ struct lead_save {
     bool is_right;  /* it was read again before that */
     bool was_there; /* it was a checkpoint already */
     bool is_last;   /* of its step and directory it is the one that counts */
+    bool is_swept;  /* at the end of the run, see lead_save_sweep() */
 };
 
 /* What is read again (launcher/agent_snap_check.c). */
@@ -138,6 +139,11 @@ void lead_snap_worked(struct lead_snap *l);
 void lead_snap_may_go(struct lead_snap *l);
 
 /* --- agent_snap_lead_commit.c --- */
+
+/* The run is over, and nothing is on its way: what was begun and never finished before the
+ * checkpoints that stay may be nobody's who has not told yet. Begins with one directory, if
+ * there is one that this was not done of. */
+void lead_save_sweep(struct lead_snap *l);
 
 /* By a thread, which nobody else has: it is committed, or what is there is removed. */
 void lead_save_finish(struct lead_save *s);

@@ -501,6 +501,58 @@ static void test_lease_is_asked(struct bed *b)
     ok(lease_is(b, false), "nothing is left");
 }
 
+static bool has_dir(struct bed *b, const char *name)
+{
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof(path), "%s/%s", b->saves.top, name);
+    return access(path, F_OK) == 0;
+}
+
+static void make_dir(struct bed *b, const char *name)
+{
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof(path), "%s/%s", b->saves.top, name);
+    if (mkdir(path, 0700) < 0) {
+        bail_out("mkdir %s", path);
+    }
+}
+
+/* Somebody was killed who saved there before. */
+static void test_swept(struct bed *b)
+{
+    static const char before[] = "step-000000000003-0badc0de";
+    static const char behind[] = "step-000000000099-0badc0de";
+    int tidied = n_tidied, made_up_for;
+
+    make_dir(b, before);
+    make_dir(b, behind);
+    begin(b);
+    save(b, 17);
+    ok(comes_to(b, &n_tidied, tidied + 1) && is_there(b, 17), "a save");
+    save(b, 18);
+    ok(comes_to(b, &n_tidied, tidied + 2) && is_there(b, 18), "and another one");
+    turn(b);
+    ok(has_dir(b, before), "what was never finished may be somebody's");
+    ok(!lead_snap_ask_removed(b->lead), "nobody waits for it");
+    made_up_for = n_made_up_for;
+    is_slow_to_make_up = true;
+    lead_snap_end(b->lead);
+    ok(lead_snap_ask_removed(b->lead), "but where the run ends");
+    is_slow_to_make_up = false;
+    sem_post(&may_go);
+    ok(comes_to(b, &n_made_up_for, made_up_for + 1), "it is looked at once more");
+    turn(b);
+    ok(!has_dir(b, before), "and goes");
+    ok(has_dir(b, behind) && is_there(b, 18), "but what is of a later step, or finished");
+    is_int(n_made_up_for, made_up_for + 1, "once");
+    ok(!lead_snap_ask_removed(b->lead), "and that was all");
+    lead_snap_leave(b->lead);
+    lead_snap_destroy(b->lead);
+    ok(lease_is(b, false), "nothing is left");
+}
+
 int main(void)
 {
     struct bed *b = calloc(1, sizeof(*b));
@@ -524,6 +576,7 @@ int main(void)
     test_lease(b);
     is_int(atomic_load(&n_shared), 0, "no child has what a thread opens to tidy up");
     test_lease_is_asked(b);
+    test_swept(b);
     commit_bed_close(&b->saves);
     lead_bed_release(&b->agent);
     free(b);
