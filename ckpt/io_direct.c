@@ -4,7 +4,8 @@
  * page cache, the rest, less than that, through it. What io_uring or O_DIRECT will
  * not take is written by plain calls from the block on that was refused: blocks
  * are told of once, and in order, whichever way they go. What is to be done after they
- * were handed over is done where the ring is full, and would only be waited for.
+ * were handed over is done where the ring is full, and would only be waited for, or where
+ * as many have gathered.
  */
 #include <config.h>
 
@@ -223,7 +224,8 @@ static int put_block(struct ring *r, uint64_t block)
     int rc = tell(r->s, block);
     unsigned depth = depth_of(r->s);
 
-    if (rc == 0 && r->n_under_way + r->n_short >= IO_DIRECT_DEPTH) {
+    if (rc == 0 && (r->n_under_way + r->n_short >= IO_DIRECT_DEPTH ||
+                    block - r->s->seen > IO_DIRECT_DEPTH)) {
         rc = see_next(r->s, block);
     }
     while (rc == 0 && r->n_under_way + r->n_short >= depth) {

@@ -78,6 +78,7 @@ struct told {
     unsigned last_depth;
 };
 
+static uint64_t most_behind; /* blocks that were told of, and not yet after they were written */
 static int written_fd = -1; /* where blocks are written to just now */
 
 #ifdef HAVE_LIBURING
@@ -113,6 +114,7 @@ static int note(void *arg, uint64_t block)
     struct told *t = arg;
 
     t->in_order &= block == t->n;
+    most_behind = t->n - t->n_after > most_behind ? t->n - t->n_after : most_behind;
     t->n++;
     t->n_asked = 0;
     return block == t->end_at ? -ECANCELED : 0;
@@ -421,6 +423,7 @@ static int write_deep(const struct way *w, unsigned (*depth)(const struct told *
     struct told t = new_told();
     int rc;
 
+    most_behind = 0;
     t.depth = depth;
     t.from = data;
     t.len = 40 * BLOCK;
@@ -449,6 +452,8 @@ static void test_depth(const struct way *w)
         says = cases[i].says;
         is_int(write_deep(w, say), 0, "%u blocks may be under way", says);
         is_int((int)asked.most, (int)cases[i].most, "so many are, and no more");
+        ok(most_behind >= IO_DIRECT_DEPTH && most_behind <= IO_DIRECT_DEPTH + 1,
+           "nor does more gather that is to be done while they are: %u", (unsigned)most_behind);
     }
     odd.is_all = true;
     odd.how = SHORT;
