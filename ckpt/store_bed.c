@@ -42,7 +42,7 @@ int s3_get(struct s3 *s, const char *key, size_t max, struct buf *to, struct err
     uint64_t bytes = 0;
     int rc = fd < 0 ? fd : io_system()->ops->size(io_system(), fd, &bytes);
 
-    rc = rc == 0 && bytes > max ? -EFBIG : rc;
+    rc = rc == 0 && bytes > max ? -ERR_FORMAT : rc;
     data = rc < 0 ? NULL : malloc(bytes + 1);
     rc = rc < 0 ? rc : !data ? -ENOMEM : io_read_all(io_system(), fd, data, bytes, 0);
     if (rc == 0) {
