@@ -9,6 +9,8 @@
 #include "ckpt/store_priv.h"
 
 #include "base/fs.h"
+#include "ckpt/gather.h"
+#include "ckpt/part.h"
 #include "ckpt/step_bed.h"
 #include "ckpt/store_bed.h"
 #include "ckpt/tree.h"
@@ -386,6 +388,67 @@ static void test_check(void)
     teardown(&b);
 }
 
+/* One of two ranks, of which each has a tensor of its own; returned is its name. */
+static const char *save_ranks(const struct bench *b)
+{
+    static char name[STEP_NAME_BYTES];
+    static const char *const tensors[] = {"one", "two"};
+    const uint64_t len = 4, at = 0;
+    struct gather g = {.step = 30, .uuid = "0123456789abcdef0123456789abcdef",
+                       .token = 1, .n_ranks = 2};
+    struct step_save *s = NULL;
+    struct error e = {0};
+    int rc = step_save_begin(io_system(), b->from, g.step, g.uuid, &s, &e);
+
+    for (uint32_t r = 0; r < 2 && rc == 0; r++) {
+        uint64_t block = digest_short_of("data", 4);
+        struct part_piece piece = {tensors[r], DTYPE_U8, 1, &len, &at, &len, 0};
+        struct part p = {.step = g.step, .rank = r, .n_ranks = 2, .file_bytes = 4,
+                         .n_pieces = 1, .pieces = &piece, .n_blocks = 1, .blocks = &block};
+        _buf_ struct buf bytes = {0};
+        char file[PART_NAME_BYTES];
+
+        str_copy(p.uuid, sizeof(p.uuid), g.uuid);
+        part_data_name(r, file);
+        rc = step_save_file(s, file, "data", 4, &e);
+        part_file_name(r, file);
+        rc = rc < 0 ? rc : part_encode(&p, &bytes, &e);
+        rc = rc < 0 ? rc : step_save_note(s, file, bytes.data, bytes.len, &e);
+    }
+    rc = rc < 0 ? rc : gather_commit(s, &g, &e);
+    if (rc < 0) {
+        bail_out("no checkpoint of ranks: %s", e.text);
+    }
+    str_copy(name, sizeof(name), step_save_name(s));
+    gather_tidy(s, 2);
+    step_save_destroy(s);
+    return name;
+}
+
+/* Whose bytes they are, as long as the store gives the index. */
+static void test_blame(void)
+{
+    const char *name;
+    struct error e;
+    struct bench b;
+
+    setup(&b);
+    name = save_ranks(&b);
+    store_one(&b, name, NULL);
+    is_int(open_and_check(&b, name, true, &e), 0, "one of two ranks: %s", e.text);
+    put(b.dir, in(name, "r00001.safetensors"), "dat4");
+    is_int(open_and_check(&b, name, true, &e), -ERR_FORMAT, "of which one is damaged");
+    like(e.text, "r00001.safetensors", "is told");
+    like(e.text, "'two'", "and what is in it");
+    fails(RANGE, "tensors.index", -EIO);
+    is_int(open_and_check(&b, name, true, &e), -ERR_FORMAT, "where the index cannot be read");
+    like(e.text, "r00001.safetensors", "the file is told");
+    fails(RANGE, "r00000.safetensors", -EIO);
+    is_int(open_and_check(&b, name, true, &e), -EIO, "one before it cannot be read");
+    like(e.text, "r00000.safetensors: no", "that is told");
+    teardown(&b);
+}
+
 static void test_seals(void)
 {
     static const struct {
@@ -503,6 +566,7 @@ int main(void)
     test_order();
     test_list_fails();
     test_check();
+    test_blame();
     test_seals();
     test_remove();
     test_metric();
