@@ -33,9 +33,11 @@ static struct lease_note own = {.is_alone = true};
 enum { NONE, ADOPT, HOLD, DROP };
 static atomic_int n_adopted, n_held, n_dropped;
 static atomic_int n_inside, n_together; /* at once, which may not be */
+static atomic_int last; /* of these */
 static atomic_bool was_alone, may_change;
 static atomic_int waits_in; /* until it is set to another one */
 static atomic_int is_inside;
+static _Atomic(struct snap_lease *) drops_again; /* as it is let go of */
 static atomic_bool time_passes;
 static atomic_bool was_cancelled; /* who holds, and waits for others, is told so */
 static atomic_int hold_rc;
@@ -67,6 +69,7 @@ static void do_one(int what, struct lease *l, struct io *io, int dir)
         poll(NULL, 0, 1);
     }
     is_inside = NONE;
+    last = what;
     atomic_fetch_sub(&n_inside, 1);
 }
 
@@ -88,7 +91,12 @@ int __wrap_lease_adopt(struct lease *l, struct io *io, int dir, struct error *e)
 
 void __wrap_lease_drop(struct lease *l, struct io *io, int dir)
 {
+    struct snap_lease *again = atomic_exchange(&drops_again, NULL);
+
     do_one(DROP, l, io, dir);
+    if (again) {
+        snap_lease_drop(again);
+    }
     n_dropped++;
 }
 
@@ -200,6 +208,19 @@ static void test_dropped(void)
     end(l);
 }
 
+/* Between both somebody may have asked for it. */
+static void test_dropped_again(void)
+{
+    struct snap_lease *l = create(root);
+
+    wait_for(&n_adopted, 1);
+    drops_again = l;
+    snap_lease_drop(l);
+    wait_for(&n_dropped, 2);
+    end(l);
+    is_int(last, DROP, "who lets go twice has let go");
+}
+
 static void test_ends(void)
 {
     struct snap_lease *l = create(root);
@@ -278,6 +299,7 @@ int main(void)
     }
     test_renewed();
     test_dropped();
+    test_dropped_again();
     test_ends();
     test_asked();
     test_gone();
