@@ -45,6 +45,7 @@ static uint64_t now_ms;
 static char told[1024]; /* the lead, last */
 static int n_told, n_notes, n_finished, n_fetches, n_forgot, n_sent, n_flushed;
 static bool fetches; /* it may come from another node */
+static struct agent_snap *settles; /* as soon as it is to go to the disk */
 static int n_ahead_begun, n_ahead_ended, n_drained, n_made_ahead;
 static uint64_t n_written; /* bytes, of a hold ... */
 static const struct snap_hold *asked_of;
@@ -55,6 +56,7 @@ static struct {
     uint64_t connection;
     struct worker_snap snap;
     int fd;
+    char uuid_of[N][WORKER_UUID_SIZE]; /* by connection, from 70 on */
 } answered;
 static struct {
     int n;
@@ -137,10 +139,22 @@ void __wrap_agent_partner_send(struct crew *c, struct saved *s)
     n_sent++;
 }
 
+static void settle_all(struct agent_snap *p)
+{
+    while (p->saved) {
+        struct saved *s = p->saved;
+
+        p->saved = s->next;
+        free(s);
+    }
+}
+
 void __wrap_agent_snap_flush(struct agent_snap *p)
 {
-    (void)p;
     n_flushed++;
+    if (settles == p) {
+        settle_all(p);
+    }
 }
 
 void __wrap_snap_hold_drain_ahead(struct snap_hold *h, uint32_t rank, const char *uuid,
@@ -185,6 +199,9 @@ void __wrap_worker_socket_answer_snap(struct worker_socket *w, uint64_t connecti
     answered.connection = connection;
     answered.snap = *snap;
     answered.fd = fd;
+    if (connection - 70 < N) {
+        memcpy(answered.uuid_of[connection - 70], snap->uuid, sizeof(snap->uuid));
+    }
 }
 
 void __wrap_worker_socket_tell_snap(struct worker_socket *w,
@@ -213,6 +230,7 @@ static void forget_all(void)
     n_ahead_begun = n_ahead_ended = n_drained = n_made_ahead = 0;
     n_written = 0;
     fetches = false;
+    settles = NULL;
 }
 
 static void open_bed(struct bed *b)
@@ -302,8 +320,10 @@ static void done(struct bed *b, uint32_t local_rank, const char *uuid, uint64_t 
 
 static void save(struct bed *b, uint32_t local_rank, uint64_t step, const char *uuid)
 {
-    begin(b, local_rank, step, uuid, ROOM);
-    run_until(b, &answered.n, answered.n + 1);
+    int n = answered.n;
+
+    begin(b, local_rank, step, uuid, ROOM); /* which may answer at once */
+    run_until(b, &answered.n, n + 1);
     done(b, local_rank, uuid, fill(b, FIRST + local_rank, step, uuid));
 }
 
@@ -408,6 +428,12 @@ static void test_refused(struct bed *b)
     struct worker_snap_done m = {.image_bytes = IMAGE, .uuid = UUID(3)};
 
     open_bed(b);
+    b->agent.config.job->checkpoint.levels = JOB_LEVEL_DISK;
+    begin(b, 0, 9, UUID(1), ROOM);
+    ok(answered.n == 1 && answered.snap.error == ENOTSUP && n_notes == 0,
+       "a job that wants none: %s", answered.snap.why);
+    b->agent.config.job->checkpoint.levels = JOB_LEVEL_MEMORY;
+    answered.n = 0;
     begin(b, 0, 9, UUID(1), (uint64_t)1 << 60);
     ok(answered.n == 1 && answered.fd < 0 && answered.snap.error == ENOMEM &&
            answered.snap.why[0],
@@ -418,11 +444,16 @@ static void test_refused(struct bed *b)
     agent_snap_done(&b->crew, 0, &m);
     ok(worker.status.level == WORKER_SNAP_NONE && worker.status.error == ENOENT && n_told == 0,
        "one that was never begun is none");
-    b->agent.config.job->checkpoint.levels = JOB_LEVEL_DISK;
-    begin(b, 0, 9, UUID(1), ROOM);
-    ok(answered.n == 3 && answered.snap.error == ENOTSUP && n_notes == 1,
-       "a job that wants none: %s", answered.snap.why);
     close_bed(b);
+}
+
+static void wait_answered(struct bed *b)
+{
+    for (int i = 0; i < 20000 && b->agent.snap->questions; i++) {
+        uv_run(&b->agent.loop, UV_RUN_NOWAIT);
+        poll(NULL, 0, 1);
+    }
+    ok(!b->agent.snap->questions, "no question is left");
 }
 
 /* The workers that asked are gone. */
@@ -432,25 +463,27 @@ static void test_late(struct bed *b)
 
     open_bed(b);
     begin(b, 0, 9, UUID(1), ROOM);
-    run_until(b, &answered.n, 1);
+    wait_answered(b);
     forget_all();
+    before = n_open();
     begin(b, 1, 9, UUID(1), ROOM);
     b->crew.generation++;
-    for (int i = 0; i < 20000 && b->agent.snap->questions; i++) {
-        uv_run(&b->agent.loop, UV_RUN_NOWAIT);
-        poll(NULL, 0, 1);
-    }
-    before = n_open();
-    ok(!b->agent.snap->questions && answered.n == 0, "nobody is answered");
-    b->crew.generation = GENERATION;
-    begin(b, 1, 10, UUID(2), ROOM);
-    b->crew.generation++;
-    for (int i = 0; i < 20000 && b->agent.snap->questions; i++) {
-        uv_run(&b->agent.loop, UV_RUN_NOWAIT);
-        poll(NULL, 0, 1);
-    }
+    wait_answered(b);
+    is_int(answered.n, 0, "nobody is answered");
     is_int(n_open(), before + 1, "nothing stays open but the memory");
     b->crew.generation = GENERATION;
+    close_bed(b);
+}
+
+static void test_two(struct bed *b)
+{
+    open_bed(b);
+    begin(b, 0, 9, UUID(1), ROOM);
+    begin(b, 1, 9, UUID(2), ROOM);
+    wait_answered(b);
+    is_int(answered.n, 2, "two ask at once");
+    is_str(answered.uuid_of[0], UUID(1), "each hears of its own");
+    is_str(answered.uuid_of[1], UUID(2), "each hears of its own");
     close_bed(b);
 }
 
@@ -463,6 +496,8 @@ static void test_stays(struct bed *b)
     begin(b, 0, 9, UUID(1), ROOM);
     run_until(b, &answered.n, 1);
     agent_snap_want(&b->crew, 0, &want);
+    begin(b, 1, 9, UUID(1), ROOM);
+    run_until(b, &answered.n, 2);
     done(b, 0, UUID(1), fill(b, FIRST, 9, UUID(1)));
     ok(n_drained == 0 && b->agent.snap->saved->waits, "one that may stay waits for the lead");
     ok(strstr(told, "\"waits\":") && strstr(told, "\"wanted\":0"), "who hears it: %s", told);
@@ -470,6 +505,24 @@ static void test_stays(struct bed *b)
     forget_all();
     save(b, 1, 9, UUID(1));
     ok(n_drained == 1 && n_made_ahead == 0, "the last one makes no room for another");
+    b->crew.generation++;
+    begin(b, 1, 10, UUID(2), ROOM);
+    ok(!b->agent.snap->may_stay, "what workers before have said holds no more");
+    wait_answered(b);
+    close_bed(b);
+}
+
+/* A later one takes the memory of one that is nowhere else. */
+static void test_taken(struct bed *b)
+{
+    struct saved *s;
+
+    open_bed(b);
+    s = add(b, FIRST, UUID(7));
+    s->waits = 1u << INTERVAL_DISK;
+    begin(b, 0, 9, UUID(1), ROOM);
+    ok(s->stage == SNAP_STAGE_FAILED && s->error == ESTALE, "which has failed by that");
+    wait_answered(b);
     close_bed(b);
 }
 
@@ -528,6 +581,41 @@ static void test_find(struct bed *b)
     ok(answered.n == 0 && n_fetches == 1, "one that another node has is answered later");
     look(b, 0, FIRST, "");
     ok(answered.n == 1 && answered.snap.error == ENOENT, "none is part of a checkpoint yet");
+    snap_hold_settle(b->agent.snap->hold, UUID(1), true);
+    look(b, 0, FIRST, "");
+    ok(answered.fd >= 0 && answered.snap.step == 9, "then one is");
+    close_bed(b);
+}
+
+/* What is kept here of ranks that run elsewhere is in a hold of its own. */
+static void test_find_copy(struct bed *b)
+{
+    struct snap_hold_config config = {.dir = b->root, .budget = 1 << 20, .budget_why = "",
+                                      .io = io_system(), .finish = part_finish};
+    struct snap_hold *own = NULL;
+    struct agent_snap *p;
+    struct error e = {0};
+
+    open_bed(b);
+    save(b, 0, 9, UUID(1));
+    run_until(b, &n_told, 2);
+    p = b->agent.snap;
+    config.loop = &b->agent.loop;
+    if (snap_hold_create(&config, &own, &e) < 0) {
+        bail_out("no hold: %s", e.text);
+    }
+    snap_hold_settle(p->hold, UUID(1), true);
+    p->copies = p->hold;
+    p->hold = own;
+    b->crew.layout.first_rank = 0;
+    look(b, 1, FIRST, UUID(1));
+    ok(answered.fd >= 0 && answered.snap.step == 9, "a copy is handed out");
+    look(b, 1, FIRST, "");
+    ok(answered.n == 1 && answered.snap.error == ENOENT, "not as the newest of that rank");
+    b->crew.layout.first_rank = FIRST;
+    p->hold = p->copies;
+    p->copies = NULL;
+    snap_hold_destroy(own);
     close_bed(b);
 }
 
@@ -628,11 +716,11 @@ static void test_again(struct bed *b)
     is_int(n_told, 2, "each time");
     agent_snap_keep_telling(p);
     ok(uv_is_active((uv_handle_t *)p->timer), "it goes on");
-    while (p->saved) {
-        s = p->saved;
-        p->saved = s->next;
-        free(s);
-    }
+    uv_sleep(5);
+    uv_update_time(&b->agent.loop);
+    agent_snap_keep_telling(p);
+    ok(uv_timer_get_due_in(p->timer) < 2000, "and does not begin anew with each save");
+    settle_all(p);
     agent_snap_keep_telling(p);
     ok(!uv_is_active((uv_handle_t *)p->timer), "until all are settled");
     close_bed(b);
@@ -700,6 +788,10 @@ static void test_waits(struct bed *b)
     order.broken = false;
     s->is_copy = true;
     ok(!agent_snap_waits(&b->crew), "nor for what others have saved");
+    s->is_copy = false;
+    p->waits = NULL;
+    settles = p;
+    ok(!agent_snap_waits(&b->crew) && !p->waits, "nor for what is settled by then");
     close_bed(b);
 }
 
@@ -760,6 +852,19 @@ static void test_lost(struct bed *b)
 
 /* --- its end --- */
 
+static void leave_copy(const struct bed *b)
+{
+    char dir[PATH_MAX], path[PATH_MAX + 16];
+    _close_ int fd = -1;
+
+    snap_dir(b->agent.run.id, dir, sizeof(dir), NULL);
+    snprintf(path, sizeof(path), "%s/copy-0-7-0", dir);
+    fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        bail_out("no %s", path);
+    }
+}
+
 static void test_stop(struct bed *b)
 {
     struct error e = {0};
@@ -781,9 +886,10 @@ static void test_stop(struct bed *b)
     ok(!is_in_memory(b), "else all of it goes in the end");
     is_int(agent_snap_need(&b->agent, &e), 0, "another one: %s", e.text);
     save(b, 0, 9, UUID(1));
-    ok(is_in_memory(b), "has something in memory");
+    leave_copy(b);
+    ok(is_in_memory(b), "has something in memory, and copies of one before it");
     close_bed(b);
-    ok(!is_in_memory(b), "which goes with it");
+    ok(!is_in_memory(b), "which go with it");
 }
 
 int main(void)
@@ -797,9 +903,12 @@ int main(void)
     test_not_written(b);
     test_refused(b);
     test_late(b);
+    test_two(b);
     test_stays(b);
+    test_taken(b);
     test_ahead(b);
     test_find(b);
+    test_find_copy(b);
     test_told_worker(b);
     test_told_lead(b);
     test_again(b);
