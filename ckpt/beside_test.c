@@ -75,6 +75,7 @@ static void test_names(void)
         {"a1b2", "a10b20", true},
         {"step-20", "step-", false},
         {"step-20.pt", "step-20.pt.new", false},
+        {"step-20.pt.new", "step-20.pt", false},
         {"step-20.pt", ".step-20.pt", false},
         {"step-20.pt", "best-20.pt", false},
         {"last.pt", "last.pt", false},
@@ -112,6 +113,39 @@ static void test_files(void)
     find("own/net-5.ckpt", BESIDE_OTHER, "own/net-20.ckpt",
          "what ends as files of torch.save do may be of another format");
     find("away/at-10", BESIDE_NO_DIR, "", "its directory is not there");
+    find("own/at-10/", BESIDE_OTHER, "own/at-40", "a slash behind it says nothing");
+    find("own/at-20/model", BESIDE_NONE, "", "what is called as a file is no directory");
+}
+
+/* What may be read says more than what is newer. */
+static void test_one_is_read(void)
+{
+    char path[PATH_MAX];
+    int fd;
+
+    put("mixed/net-10.ckpt", 0, 9);
+    snprintf(path, sizeof(path), "%s/mixed/net-10.ckpt", dir);
+    fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    if (fd < 0 || fs_write_all(fd, "\x80\x02}.", 4) < 0 ||
+        futimens(fd, (struct timespec[]){{.tv_sec = 10}, {.tv_sec = 10}}) < 0) {
+        bail_out("write %s", path);
+    }
+    close(fd);
+    put("mixed/net-20.ckpt", 0, 5);
+    ok(find("mixed/net-5.ckpt", BESIDE_OTHER, "mixed/net-10.ckpt",
+            "one that is whole, though another one of which nobody knows is newer").is_whole,
+       "which is told");
+}
+
+/* Whoever reads a pipe waits. */
+static void test_pipe(void)
+{
+    char path[PATH_MAX];
+
+    put("odd/at-20", 0, 9);
+    snprintf(path, sizeof(path), "%s/odd/at-30", dir);
+    ok(mkfifo(path, 0600) == 0, "a pipe");
+    find("odd/at-10", BESIDE_OTHER, "odd/at-20", "it is none");
 }
 
 static void test_known_formats(void)
@@ -248,12 +282,45 @@ static void test_wrong(void)
 {
     struct error e = {0};
     struct beside b;
+    char path[PATH_MAX + 1];
 
     is_int(beside_find(io_system(), "rel/at-10", &b, &e), -EINVAL, "a relative path");
     like(e.text, "absolute", "is named");
     is_int(beside_find(io_system(), "", &b, NULL), -EINVAL, "none");
+    memset(path, 'a', sizeof(path));
+    path[0] = '/';
+    path[PATH_MAX] = '\0';
+    is_int(beside_find(io_system(), path, &b, NULL), -EINVAL, "one that is too long");
+    is_int(beside_find(io_system(), "/muster-beside_test-10", &b, NULL), 0, "in the root");
+    is_int(b.state, BESIDE_NONE, "there is none");
     is_int(beside_find(io_system(), "/", &b, NULL), 0, "the root");
     is_int(b.state, BESIDE_ITSELF, "is there");
+}
+
+static int no_list(struct io *io, int at, int (*each)(void *arg, const char *name), void *arg)
+{
+    (void)io, (void)at, (void)each, (void)arg;
+    return -EIO;
+}
+
+/* What cannot be looked at is not gone, nor is there nothing beside it. */
+static void test_unreadable(void)
+{
+    struct io_ops ops = *io_system()->ops;
+    struct io io = {.ops = &ops};
+    struct error e = {0};
+    struct beside b;
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof(path), "%s/own/loop-10", dir);
+    ok(symlink("loop-10", path) == 0, "a link to itself");
+    is_int(beside_find(io_system(), path, &b, &e), -ELOOP, "cannot be looked at");
+    like(e.text, path, "which is told");
+    ops.list = no_list;
+    snprintf(path, sizeof(path), "%s/own/at-10", dir);
+    is_int(beside_find(&io, path, &b, &e), -EIO, "a directory that cannot be read");
+    snprintf(path, sizeof(path), "%s/own/at-40", dir);
+    is_int(beside_older(&io, path, "", &b, &e), -EIO, "nor for an older one");
 }
 
 int main(void)
@@ -264,11 +331,14 @@ int main(void)
     }
     test_names();
     test_files();
+    test_one_is_read();
+    test_pipe();
     test_known_formats();
     test_directories();
     test_older();
     test_has_whole();
     test_wrong();
+    test_unreadable();
     fs_remove_tree(dir, NULL);
     return tap_done();
 }

@@ -35,7 +35,8 @@ static float value(uint64_t row, uint64_t column)
     return (float)(row * 100 + column);
 }
 
-/* Rows in turn, a range of elements, a scalar, nothing, a type of half bytes, a blob. */
+/* Rows in turn, in two pieces, a range of elements, a scalar, nothing, a type of half bytes,
+ * a blob. */
 static void save_rank(void *arg, const struct muster_ckpt_group *g)
 {
     struct muster_ckpt *ck = NULL;
@@ -51,7 +52,10 @@ static void save_rank(void *arg, const struct muster_ckpt_group *g)
     const struct muster_ckpt_tensor all[] = {
         {.name = "rows", .dtype = MUSTER_F32, .n_dims = 2,
          .shape = (uint64_t[]){ROWS, COLUMNS}, .at = (uint64_t[]){first, 0},
-         .len = (uint64_t[]){end - first, COLUMNS}, .data = rows},
+         .len = (uint64_t[]){1, COLUMNS}, .data = rows},
+        {.name = "rows", .dtype = MUSTER_F32, .n_dims = 2,
+         .shape = (uint64_t[]){ROWS, COLUMNS}, .at = (uint64_t[]){first + 1, 0},
+         .len = (uint64_t[]){end - first - 1, COLUMNS}, .data = rows[1]},
         {.name = "flat", .dtype = MUSTER_U16, .n_dims = 3,
          .shape = (uint64_t[]){2, 4, 5}, .is_flat = 1,
          .flat_begin = flat_first, .flat_end = flat_end, .data = flat},
@@ -162,15 +166,33 @@ static int convert(const char *from, const char *to, uint64_t shard_bytes,
 
 static void test_contents(void)
 {
-    _contents_ struct contents c = {0};
+    struct contents c = {0};
     struct error e = {0};
+    int fd;
 
     is_int(open_contents(step_dir, &c, &e), 0, "what is in it: %s", e.text);
     is_int(c.n_tensors, 5, "tensors, and no blob");
     is_str(c.tensors[0].name, "a.one", "by name");
     is_int(tensor(&c, "rows")->files.n, WORLD, "one lies in three files");
-    is_int(tensor(&c, "rows")->n_pieces, WORLD, "in three pieces");
+    is_int(tensor(&c, "rows")->n_pieces, 2 * WORLD, "in two pieces each");
     ok(c.is_verified && has_all(&c), "with all that was saved");
+    fd = c.load.step.dir;
+    contents_release(&c);
+    ok(fcntl(fd, F_GETFD) < 0 && errno == EBADF, "and is closed again");
+}
+
+/* As somebody calls one that is not to go. */
+static void test_renamed(void)
+{
+    _contents_ struct contents c = {0};
+    struct error e = {0};
+    struct found f;
+
+    ok(renameat(dir, step_dir, dir, "best") == 0, "one by another name");
+    ok(found_renamed(io_system(), dir, "best", &f), "is found");
+    is_int(contents_open(io_system(), dir, &f, &c, &e), 0, "and opened: %s", e.text);
+    ok(c.is_verified && has_all(&c), "with all that was saved");
+    ok(renameat(dir, "best", dir, step_dir) == 0, "it gets its own again");
 }
 
 /* In pieces of a few bytes, of a few rows, and at once. */
@@ -215,8 +237,8 @@ static void test_shards(void)
     is_int(open_contents("checkpoint-12", &c, &e), 0, "read again: %s", e.text);
     ok(has_all(&c), "with all of it");
     contents_release(&c);
-    is_int(convert("checkpoint-12", "again.safetensors", 0, 0, &facts, &e), 0,
-           "and made one file: %s", e.text);
+    is_int(convert("checkpoint-12", "again.safetensors", 0, 16, &facts, &e), 0,
+           "and made one file, in small pieces: %s", e.text);
     is_int(open_contents("again.safetensors", &c, &e), 0, "read again");
     ok(has_all(&c), "with all of it");
     ok(linkat(dir, "again.safetensors", dir, "\xff.safetensors", 0) == 0 &&
@@ -406,6 +428,7 @@ int main(void)
 {
     make();
     test_contents();
+    test_renamed();
     test_file();
     test_shards();
     test_meta();

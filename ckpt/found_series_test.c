@@ -9,6 +9,7 @@
 #include "ckpt/found_bed.h"
 #include "tests/lib/tap.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -146,8 +147,139 @@ static void test_series(void)
     }
 }
 
+/* Sets of what is given by hand: a file of a step, or a directory of one, in which so many
+ * files are of ranks. */
+#define FILE_OF(step_, series_, name_)                                           \
+    {.f = {.name = name_, .kind = FOUND_TORCH, .has_step = true, .is_step = true, \
+           .step = step_}, .series = series_}
+#define PART_OF(step_, series_, name_)                                           \
+    {.f = {.name = name_, .kind = FOUND_TORCH, .has_step = true, .step = step_}, \
+     .series = series_}
+#define INSIDE(step_, series_, name_)                                            \
+    {.f = {.name = name_, .kind = FOUND_TORCH, .has_step = true, .is_step = true, \
+           .step = step_, .is_inside = true}, .series = series_}
+#define SAVED_BY(world_, step_, series_, name_)                                  \
+    {.f = {.name = name_, .kind = FOUND_TORCH, .has_step = true, .is_step = true, \
+           .step = step_, .world = world_}, .series = series_}
+#define DIR_OF(step_, n_ranks_, name_)                                           \
+    {.f = {.name = name_, .kind = FOUND_TRAINER, .has_step = true, .is_step = true, \
+           .step = step_, .n_ranks = n_ranks_}}
+
+static void test_sets(void)
+{
+    enum { MAX = 12, NONE = -1 };
+    static const struct {
+        const char *what;
+        struct {
+            struct found f;
+            int series;
+        } all[MAX];
+        const char *sets; /* of each the first, how many files, and whether it is short */
+    } cases[] = {
+        {"three files", {FILE_OF(20, 0, "step20_rank2.pt"), FILE_OF(20, 0, "step20_rank1.pt"),
+                         FILE_OF(20, 0, "step20_rank0.pt")}, "1/3 1/3 1/3"},
+        {"directories of a step", {DIR_OF(20, 2, "step-20"), DIR_OF(20, 2, "checkpoint-20")},
+         "0/2 0/2"},
+        {"one that is inside another", {FILE_OF(20, 0, "step20_rank0.pt"),
+                                        INSIDE(20, 0, "step020_rank0.pt")}, "0/1 0/1"},
+        {"one that says no step", {FILE_OF(20, 0, "step20_rank1.pt"),
+                                   PART_OF(20, 0, "net-20-rank0.pt")}, "0/1 0/1"},
+        {"other names", {PART_OF(20, 0, "a-20-rank1.pt"), PART_OF(20, 0, "b-20-rank0.pt")},
+         "0/1 0/1"},
+        {"of no series", {FILE_OF(20, NONE, "step20_rank1.pt"),
+                          FILE_OF(20, NONE, "step20_rank0.pt")}, "0/1 0/1"},
+        {"two names, the last one of fewer",
+         {FILE_OF(20, 0, "opt_step20_rank1.pt"), FILE_OF(20, 0, "opt_step20_rank0.pt"),
+          FILE_OF(20, 0, "net_step20_rank0.pt")}, "1/2 1/2 1/2"},
+        {"two names, of as many",
+         {FILE_OF(20, 0, "opt_step20_rank1.pt"), FILE_OF(20, 0, "opt_step20_rank0.pt"),
+          FILE_OF(20, 0, "net_step20_rank1.pt"), FILE_OF(20, 0, "net_step20_rank0.pt")},
+         "1/2 1/2 1/2 1/2"},
+        {"another series between", {FILE_OF(20, 0, "a_step20_rank1.pt"),
+                                    FILE_OF(20, 1, "b_step20_rank1.pt"),
+                                    FILE_OF(20, 0, "a_step20_rank0.pt")}, "1/2 0/1 1/2"},
+        {"a directory says nothing of files", {FILE_OF(30, 0, "step30.pt"),
+                                               DIR_OF(20, 2, "checkpoint-20")}, "0/1 0/2"},
+        {"nor one of another name", {DIR_OF(30, 1, "step-30"), DIR_OF(20, 2, "checkpoint-20")},
+         "0/1 0/2"},
+        {"nor another series", {FILE_OF(30, 0, "step30_rank0.pt"),
+                                FILE_OF(20, 1, "step20_rank1.pt"),
+                                FILE_OF(20, 1, "step20_rank0.pt")}, "0/1 2/2 2/2"},
+        {"two in a row are of fewer ranks",
+         {FILE_OF(40, 0, "step40_rank1.pt"), FILE_OF(40, 0, "step40_rank0.pt"),
+          FILE_OF(30, 0, "step30_rank1.pt"), FILE_OF(30, 0, "step30_rank0.pt"),
+          FILE_OF(20, 0, "step20_rank2.pt"), FILE_OF(20, 0, "step20_rank1.pt"),
+          FILE_OF(20, 0, "step20_rank0.pt")}, "1/2 1/2 3/2 3/2 5/3 5/3 5/3"},
+        {"a rank is missing between others",
+         {FILE_OF(20, 0, "step20_rank3.pt"), FILE_OF(20, 0, "step20_rank2.pt"),
+          FILE_OF(20, 0, "step20_rank0.pt"), FILE_OF(10, 0, "step10_rank3.pt"),
+          FILE_OF(10, 0, "step10_rank2.pt"), FILE_OF(10, 0, "step10_rank1.pt"),
+          FILE_OF(10, 0, "step10_rank0.pt")}, "1/3s 1/3s 1/3s 4/4 4/4 4/4 4/4"},
+        {"so it is of the second of two names",
+         {FILE_OF(20, 0, "net_step20_rank1.pt"), FILE_OF(20, 0, "net_step20_rank0.pt"),
+          FILE_OF(20, 0, "opt_step20_rank1.pt"), FILE_OF(10, 0, "net_step10_rank1.pt"),
+          FILE_OF(10, 0, "net_step10_rank0.pt"), FILE_OF(10, 0, "opt_step10_rank1.pt"),
+          FILE_OF(10, 0, "opt_step10_rank0.pt")}, "1/2s 1/2s 1/2s 4/2 4/2 4/2 4/2"},
+        {"and of the first",
+         {FILE_OF(20, 0, "net_step20_rank2.pt"), FILE_OF(20, 0, "net_step20_rank0.pt"),
+          FILE_OF(20, 0, "opt_step20_rank2.pt"), FILE_OF(20, 0, "opt_step20_rank1.pt"),
+          FILE_OF(20, 0, "opt_step20_rank0.pt"), FILE_OF(10, 0, "net_step10_rank2.pt"),
+          FILE_OF(10, 0, "net_step10_rank1.pt"), FILE_OF(10, 0, "net_step10_rank0.pt"),
+          FILE_OF(10, 0, "opt_step10_rank2.pt"), FILE_OF(10, 0, "opt_step10_rank1.pt"),
+          FILE_OF(10, 0, "opt_step10_rank0.pt")},
+         "1/3s 1/3s 1/3s 1/3s 1/3s 6/3 6/3 6/3 6/3 6/3 6/3"},
+        {"not as one of no series has it", {FILE_OF(20, NONE, "step20_rank1.pt"),
+                                            FILE_OF(10, NONE, "step10_rank0.pt")}, "0/1 0/1"},
+        {"nor as one of another has it", {FILE_OF(20, 0, "step20_rank1.pt"),
+                                          FILE_OF(10, 1, "step10_rank0.pt")}, "0/1 0/1"},
+        {"nor where there are as many as ranks",
+         {SAVED_BY(2, 20, 0, "step20_rank2.pt"), SAVED_BY(2, 20, 0, "step20_rank0.pt"),
+          FILE_OF(10, 0, "step10_rank1.pt"), FILE_OF(10, 0, "step10_rank0.pt")},
+         "1/2 1/2 3/2 3/2"},
+        {"but of more", {SAVED_BY(3, 20, 0, "step20_rank2.pt"),
+                         SAVED_BY(3, 20, 0, "step20_rank0.pt"),
+                         FILE_OF(10, 0, "step10_rank1.pt"), FILE_OF(10, 0, "step10_rank0.pt")},
+         "1/2s 1/2s 3/2 3/2"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _free_ struct found_set *sets = NULL;
+        _buf_ struct buf text = {0};
+        struct found all[MAX];
+        size_t series[MAX], n = 0;
+
+        while (n < MAX && cases[i].all[n].f.name[0]) {
+            all[n] = cases[i].all[n].f;
+            series[n] = cases[i].all[n].series == NONE ? FOUND_NO_SERIES
+                                                       : (size_t)cases[i].all[n].series;
+            n++;
+        }
+        sets = found_sets(all, sizeof(*all), n, series);
+        for (size_t k = 0; k < n; k++) {
+            buf_printf(&text, "%s%zu/%zu%s", k ? " " : "", sets[k].first, sets[k].n_files,
+                       sets[k].is_short ? "s" : "");
+        }
+        is_str(buf_str(&text), cases[i].sets, "%s", cases[i].what);
+    }
+}
+
+static void test_told(void)
+{
+    struct found file = {.name = "step20_rank0.pt", .kind = FOUND_TORCH};
+    struct found dir = {.name = "checkpoint-20", .kind = FOUND_TRAINER, .n_ranks = 3};
+    struct error e = {0};
+
+    is_int(found_tell_short(&file, &e), -ENOENT, "one of several files");
+    like(e.text, "step20_rank0.pt: a file of its step is missing", "is told");
+    is_int(found_tell_short(&dir, &e), -ENOENT, "a directory");
+    like(e.text, "checkpoint-20: it was never finished: of what each rank writes 3 are there",
+         "is told");
+}
+
 int main(void)
 {
     test_series();
+    test_sets();
+    test_told();
     return tap_done();
 }

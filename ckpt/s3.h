@@ -55,7 +55,7 @@ struct s3_facts {
 };
 int s3_head(struct s3 *s, const char *key, struct s3_facts *ret, struct error *e);
 
-/* A whole object of at most `max` bytes; -EFBIG. */
+/* A whole object of at most `max` bytes; -ERR_FORMAT: it has more. */
 int s3_get(struct s3 *s, const char *key, size_t max, struct buf *to,
            struct error *e);
 /* Just bytes [at, at + len) of one that has them; len > 0. */

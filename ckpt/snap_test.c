@@ -7,12 +7,14 @@
 #include "base/hugepages.h"
 #include "base/str.h"
 #include "ckpt/snap.h"
+#include "tests/lib/mapped.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,6 +109,38 @@ static void test_flips(void)
     is_int(snap_decode(page, &got, NULL), 0, "none is fine");
 }
 
+/* As it lies in a page; written by another muster, or by a program that knows how. */
+struct record {
+    uint64_t magic, serial;
+    struct snap_head head;
+    uint64_t digest; /* of all before it */
+};
+
+static void test_others_records(void)
+{
+    static const char *const what[] = {"as it was", "of another form", "of no state there is",
+                                       "of an identity without an end",
+                                       "of a directory without an end"};
+    char page[SNAP_PAGE_BYTES] = {0};
+    struct snap_head h = head_of(7, SNAP_KEPT), got;
+    struct record was;
+
+    snap_encode(page, &h);
+    memcpy(&was, page, sizeof(was));
+    for (size_t i = 0; i < ARRAY_SIZE(what); i++) {
+        struct record r;
+
+        memcpy(&r, &was, sizeof(r));
+        r.magic += i == 1;
+        r.head.state += i == 2;
+        memset(r.head.uuid, 'a', i == 3 ? sizeof(r.head.uuid) : 0);
+        memset(r.head.root, 'a', i == 4 ? sizeof(r.head.root) : 0);
+        r.digest = digest_short_of(&r, offsetof(struct record, digest));
+        memcpy(page, &r, sizeof(r));
+        is_int(snap_decode(page, &got, NULL), i == 0 ? 0 : -ERR_FORMAT, "a record %s", what[i]);
+    }
+}
+
 static void fill(struct snap *s, uint64_t image_bytes, uint64_t part_bytes)
 {
     char *image = s->map + SNAP_PAGE_BYTES;
@@ -158,6 +192,9 @@ static void test_reading(void)
            strcmp(got, "image") == 0, "is read through another descriptor");
     ok(pwrite(fd, "x", 1, SNAP_PAGE_BYTES) < 0 && errno == EBADF,
        "which does not write");
+    ok((fcntl(fd, F_GETFD) & FD_CLOEXEC) && (fcntl(s->fd, F_GETFD) & FD_CLOEXEC),
+       "no program that is started has either");
+    is_int(snap_for_reading(&(struct snap){.fd = -1}), -ENOENT, "one that is not open");
     close(fd);
 }
 
@@ -204,13 +241,17 @@ static void test_grows(void)
     fill(s, 100, 10);
     is_int(create("g", 4 * ROOM, &more), 0, "made larger");
     ok(more->room == 4 * ROOM && more->head.state == SNAP_EMPTY, "and empty");
+    fill(more, 4 * ROOM, 0);
+    snap_destroy(take_ptr(&s));
+    is_int(create("g", ROOM, &s), 0, "a small one again");
+    ok(s->room == ROOM && snap_check(more, NULL) == 0, "leaves others what they have mapped");
 }
 
 /* Whoever fills it takes its memory. */
 static void test_bare(void)
 {
     const struct snap_want want = {.room = 100 * SNAP_PAGE_BYTES, .is_bare = true};
-    _cleanup_(snap) struct snap *s = NULL, *again = NULL;
+    _cleanup_(snap) struct snap *s = NULL, *again = NULL, *more = NULL;
     struct stat st;
 
     is_int(snap_create(dir, "bare", &want, &s, NULL), 0, "a bare one");
@@ -229,6 +270,10 @@ static void test_bare(void)
     memset(s->map + SNAP_PAGE_BYTES, 1, want.room);
     fill(s, 9000, 100);
     ok(snap_open(dir, "bare", &again, NULL) == 0 && !again->is_bare, "until all is there");
+    is_int(create("barer", ROOM, &more), 0, "a small one");
+    snap_destroy(take_ptr(&more));
+    is_int(snap_create(dir, "barer", &want, &more, NULL), 0, "made larger, and bare");
+    is_int(snap_check(more, NULL), 0, "has its length");
 }
 
 /* --- much memory, which is not really taken --- */
@@ -358,6 +403,7 @@ static void test_strange(void)
     _cleanup_(snap) struct snap *s = NULL;
     int fd = openat(dir, "short", O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
 
+    is_int(snap_open(dir, "short", &s, NULL), -ERR_FORMAT, "an empty file is none");
     ok(write(fd, "x", 1) == 1, "a file of one byte");
     is_int(snap_open(dir, "short", &s, NULL), -ERR_FORMAT, "is none");
     ok(ftruncate(fd, 3 * SNAP_PAGE_BYTES) == 0, "nor is one of zeros");
@@ -387,6 +433,100 @@ static void test_others(void)
     unlinkat(dir, "others", 0);
 }
 
+static void open_and_close(void *arg)
+{
+    struct snap *s = NULL;
+
+    (void)arg;
+    if (snap_open(dir, "a", &s, NULL) < 0) {
+        bail_out("no snapshot a");
+    }
+    snap_destroy(s);
+}
+
+/* An agent holds many, one after the other. */
+static void test_gone(void)
+{
+    struct snap *s = NULL;
+    unsigned long long before = mapped_bytes();
+    int fd;
+
+    is_int(snap_open(dir, "a", &s, NULL), 0, "one that is there");
+    fd = s->fd;
+    snap_destroy(s);
+    ok(fcntl(fd, F_GETFD) < 0 && errno == EBADF, "is closed");
+    is_int(tap_leak(open_and_close, NULL), 0, "nothing of many is left");
+    /* Half of what they had: a sanitizer keeps some of what is freed. */
+    ok(mapped_bytes() < before + 60ull * (SNAP_PAGE_BYTES + ROOM), "nor is it mapped");
+}
+
+/* Its memory goes at once, whoever has mapped it. */
+static void test_given_back(void)
+{
+    _cleanup_(snap) struct snap *s = NULL, *mapped = NULL;
+    struct error e = {0};
+    struct stat st;
+
+    create("back", ROOM, &s);
+    fill(s, 9000, 100);
+    is_int(snap_open(dir, "back", &mapped, NULL), 0, "one that two have");
+    is_int(snap_check(mapped, &e), 0, "is of use");
+    snap_cut(s);
+    ok(fstat(s->fd, &st) == 0 && st.st_size == 0 && snap_bytes_there(mapped) == 0,
+       "one of them gives its memory back");
+    is_int(snap_check(mapped, &e), -EIO, "the other one is told before it reads");
+    like(e.text, "cut the shared memory that step 12 of rank 3 was saved in", "and of which");
+}
+
+/* What was read meanwhile were zeros, also where it has its length again. */
+static void test_torn(void)
+{
+    _cleanup_(snap) struct snap *s = NULL;
+    const off_t whole = SNAP_PAGE_BYTES + ROOM;
+    volatile char *at;
+
+    create("torn", ROOM, &s);
+    fill(s, ROOM, 0);
+    at = s->map + ROOM;
+    ok(ftruncate(s->fd, whole - 1) == 0 && snap_check(s, NULL) == -EIO, "a byte is missing");
+    ok(ftruncate(s->fd, whole) == 0 && snap_check(s, NULL) == 0,
+       "but nobody has looked at it");
+    ok(ftruncate(s->fd, SNAP_PAGE_BYTES) == 0 && *at == 0, "the last page is read as zeros");
+    ok(ftruncate(s->fd, whole) == 0 && snap_check(s, NULL) == -EIO,
+       "which is told later, too");
+}
+
+/* All blocks count, the last one with as many bytes as it has. */
+static void test_blocks(void)
+{
+    enum { IMAGE = 2 * DIGEST_BLOCK_BYTES + 100 };
+    _cleanup_(snap) struct snap *s = NULL;
+    struct error e = {0};
+    uint64_t blocks[3];
+    char *image;
+
+    create("blocks", snap_room(IMAGE, 0), &s);
+    image = s->map + SNAP_PAGE_BYTES;
+    s->head = head_of(12, SNAP_FULL);
+    s->head.image_bytes = IMAGE;
+    for (size_t i = 0; i < ARRAY_SIZE(blocks); i++) {
+        char *at = image + i * DIGEST_BLOCK_BYTES;
+
+        memset(at, 'a' + (int)i, 100);
+        blocks[i] = digest_short_of(at, i < 2 ? DIGEST_BLOCK_BYTES : 100);
+    }
+    s->head.digest = digest_of_blocks(blocks, IMAGE);
+    is_int(snap_verify(s, &e), -ERR_FORMAT, "of one that is not written there is no digest");
+    like(e.text, "without a digest", "is told");
+    s->head.state = SNAP_WRITTEN;
+    is_int(snap_verify(s, &e), 0, "three blocks are true");
+    image[IMAGE] = 1;
+    is_int(snap_verify(s, &e), 0, "what is behind it does not count");
+    image[IMAGE - 1] ^= 1;
+    is_int(snap_verify(s, &e), -ERR_FORMAT, "the last byte does");
+    unlinkat(dir, "blocks", 0);
+}
+
 /* It says that it holds more than it does, as after a cut. */
 static void test_cut(void)
 {
@@ -400,14 +540,28 @@ static void test_cut(void)
     snap_note(s);
     is_int(snap_open(dir, "cut", &again, NULL), -ERR_FORMAT,
            "so is a number that is too large");
+    s->head.image_bytes = 0;
+    s->head.part_bytes = UINT64_MAX - 5;
+    snap_note(s);
+    is_int(snap_open(dir, "cut", &again, NULL), -ERR_FORMAT, "so it is of the part");
+    s->head.image_bytes = SNAP_PAGE_BYTES + 1;
+    s->head.part_bytes = 1;
+    snap_note(s);
+    is_int(snap_open(dir, "cut", &again, NULL), -ERR_FORMAT, "both are in pages of their own");
+    s->head.image_bytes = SNAP_PAGE_BYTES;
+    snap_note(s);
+    is_int(snap_open(dir, "cut", &again, NULL), 0, "of which there are two");
 }
 
 int main(void)
 {
     make_dir();
+    mapguard_install();
     test_kills();
     test_flips();
+    test_others_records();
     test_file();
+    test_gone();
     test_reading();
     test_filled();
     test_grows();
@@ -427,6 +581,9 @@ int main(void)
     test_half_made();
     test_strange();
     test_others();
+    test_given_back();
+    test_torn();
+    test_blocks();
     test_cut();
     close(dir);
     fs_remove_tree(dir_path, NULL);

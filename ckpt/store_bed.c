@@ -42,7 +42,7 @@ int s3_get(struct s3 *s, const char *key, size_t max, struct buf *to, struct err
     uint64_t bytes = 0;
     int rc = fd < 0 ? fd : io_system()->ops->size(io_system(), fd, &bytes);
 
-    rc = rc == 0 && bytes > max ? -EFBIG : rc;
+    rc = rc == 0 && bytes > max ? -ERR_FORMAT : rc;
     data = rc < 0 ? NULL : malloc(bytes + 1);
     rc = rc < 0 ? rc : !data ? -ENOMEM : io_read_all(io_system(), fd, data, bytes, 0);
     if (rc == 0) {
@@ -95,17 +95,16 @@ static int add_object(void *arg, const char *path, uint64_t bytes, struct error 
 /* A name that has nothing in it is no prefix of a key. */
 static int add_name(void *arg, const char *path, uint64_t bytes, struct error *e)
 {
-    struct s3_listing *to = arg;
-    char name[PARCEL_NAME_BYTES];
+    const struct listing *l = arg;
+    struct strlist *to = &l->to->prefixes;
+    char name[PATH_MAX];
     size_t n = strcspn(path, "/");
 
     (void)bytes, (void)e;
-    snprintf(name, sizeof(name), "%.*s/", (int)n, path);
-    if (path[n] != '/' || (to->prefixes.n && strcmp(to->prefixes.items[to->prefixes.n - 1],
-                                                    name) == 0)) {
-        return 0;
+    snprintf(name, sizeof(name), "%s%.*s/", l->prefix, (int)n, path);
+    if (path[n] == '/' && (to->n == 0 || strcmp(to->items[to->n - 1], name) != 0)) {
+        strlist_add(to, name);
     }
-    strlist_add(&to->prefixes, name);
     return 0;
 }
 
@@ -119,7 +118,7 @@ int s3_list(struct s3 *s, const char *prefix, bool is_flat, struct s3_listing *r
     if (at < 0) {
         return errno == ENOENT ? 0 : error_set(e, errno, "list %s", prefix);
     }
-    return is_flat ? tree_walk(at, add_name, ret, e) : tree_walk(at, add_object, &l, e);
+    return tree_walk(at, is_flat ? add_name : add_object, &l, e);
 }
 
 /* --- life --- */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An object store that is a directory, for tests: keys are paths in it, and what is deleted
- * is gone from the disk. It takes the place of ckpt/s3*.c; who links it cannot push.
+ * is gone from the disk. It takes the place of ckpt/s3*.c; who pushes brings s3_put() and
+ * those that send in parts.
  */
 #ifndef MUSTER_CKPT_STORE_BED_H
 #define MUSTER_CKPT_STORE_BED_H

@@ -31,7 +31,8 @@ struct snap_lease {
 
     pthread_mutex_t lock; /* of what follows, never for long */
     pthread_cond_t woken;
-    bool is_dropping, is_over, has_ended;
+    unsigned n_drops, n_dropped; /* asked for, and done */
+    bool is_over, has_ended;
 };
 
 /* --- the thread --- */
@@ -55,6 +56,11 @@ static void renew(struct snap_lease *l, bool drops)
     pthread_mutex_unlock(&l->asks);
 }
 
+static bool is_dropping(const struct snap_lease *l)
+{
+    return l->n_dropped != l->n_drops;
+}
+
 /* Until it is time, or something is to be done. */
 static void sleep_on(struct snap_lease *l)
 {
@@ -62,7 +68,7 @@ static void sleep_on(struct snap_lease *l)
 
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += LEASE_RENEW_MS / 1000;
-    while (!l->is_over && !l->is_dropping &&
+    while (!l->is_over && !is_dropping(l) &&
            pthread_cond_timedwait(&l->woken, &l->lock, &until) == 0) {
     }
 }
@@ -72,13 +78,14 @@ static void *run(void *arg)
     struct snap_lease *l = arg;
 
     pthread_mutex_lock(&l->lock);
-    while (!l->is_over || l->is_dropping) {
-        bool drops = l->is_dropping;
+    while (!l->is_over || is_dropping(l)) {
+        unsigned n = l->n_drops; /* before one that comes later it may be held anew */
+        bool drops = n != l->n_dropped;
 
         pthread_mutex_unlock(&l->lock);
         renew(l, drops);
         pthread_mutex_lock(&l->lock);
-        l->is_dropping = l->is_dropping && !drops;
+        l->n_dropped = n;
         sleep_on(l);
     }
     l->has_ended = true;
@@ -167,19 +174,19 @@ void snap_lease_hurry(struct snap_lease *l)
 void snap_lease_drop(struct snap_lease *l)
 {
     pthread_mutex_lock(&l->lock);
-    l->is_dropping = true;
+    l->n_drops++;
     pthread_cond_signal(&l->woken);
     pthread_mutex_unlock(&l->lock);
 }
 
 bool snap_lease_is_dropping(struct snap_lease *l)
 {
-    bool is_dropping;
+    bool is_still;
 
     pthread_mutex_lock(&l->lock);
-    is_dropping = l->is_dropping;
+    is_still = is_dropping(l);
     pthread_mutex_unlock(&l->lock);
-    return is_dropping;
+    return is_still;
 }
 
 bool snap_lease_end(struct snap_lease *l)
