@@ -198,7 +198,7 @@ static void prepare(struct lead_save *s)
 {
     struct lead_snap *l = s->lead;
 
-    s->is_due = s->is_right = s->is_last = false;
+    s->is_due = s->is_right = s->is_last = s->lacks_best = false;
     lead_snap_pinned(l, s->root, s->pinned);
     lead_snap_source(l, s->root, s->source);
     if (!s->source[0] && s->tally.generation < l->ops->started(l->arg)) {
@@ -227,6 +227,7 @@ static void prepare(struct lead_save *s)
         .ret_was_there = &s->was_there,
         .ret_is_last = &s->is_last,
         .ret_is_due = &s->is_due,
+        .ret_lacks_best = &s->lacks_best,
     };
 }
 
@@ -318,11 +319,22 @@ static void work_on_tidy(uv_work_t *work)
     thread_apart(do_tidy, work->data, -1);
 }
 
+void lead_snap_tell_best(struct lead_snap *l, bool lacks_best, const char *root)
+{
+    if (lacks_best && !l->has_told_best) {
+        l->has_told_best = true;
+        agent_note(l->agent, "none in %s has a metric '%s', by which the best is to stay "
+                   "(checkpoint.keepBest): no older ones are removed", root,
+                   l->agent->config.job->checkpoint.keep_best);
+    }
+}
+
 static void end_work(struct lead_save *s)
 {
     struct lead_snap *l = s->lead;
 
     s->is_working = false;
+    lead_snap_tell_best(l, s->lacks_best, s->root);
     if (s->error.code == 0 && s->is_due) {
         lead_check_want(l, s);
     }

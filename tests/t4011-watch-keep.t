@@ -39,6 +39,14 @@ test_prune() {
     is "$(began keep 2)" 30 'and the newest is where it goes on'
 }
 
+# By a metric that none has, as where its name is misspelt: any may be the best.
+test_no_best() {
+    begin none --set checkpoint.prune.keep=1 --set checkpoint.prune.best=eval_los --
+    told none checkpoint_trouble "none in [^ ]*/none has a metric 'eval_los', .*: nothing is removed\"" 'that none has the metric is told'
+    go_on none
+    is "$(names none)" '5 10 15 20 25 30 35 40' 'and none goes'
+}
+
 # What the program names as its last stays: it may start from that by itself.
 test_named() {
     run_kind=megatron begin named --set checkpoint.prune.keep=1 -- --track 10

@@ -54,6 +54,16 @@ test_kept() {
     unlike "$(ls ck)" step-000000000040- 'nor those that come close'
 }
 
+# By a metric that none has any may be the best.
+test_no_best() {
+    start --nnodes 1 --set checkpoint.keep=1 --set checkpoint.keepBest=nothing
+    told 'two workers save' 'held 60' 2
+    go_home
+    is "$(grep -c "ck has a metric 'nothing', .*: no older ones are removed" run.err)" 1 'that none has the metric is told, once' ||
+        diag "$(tail -n 30 run.err)"
+    like "$(ls ck)" step-000000000000- 'and none goes' || show
+}
+
 test_worker_dies() {
     start --nnodes 2 --max-restarts 1
     told 'four workers save' 'held 20' 4
