@@ -101,6 +101,23 @@ static bool is_later(const struct lead_snap *l, const struct lead_save *s)
     return s->is_last && (!s->was_there || newest[0]);
 }
 
+/* Where it is, unless the reason says it; and what becomes of it: the workers that had it
+ * in memory may have ended, and then this was what is tried as they end. */
+static void note_failed(const struct lead_snap *l, const struct lead_save *s)
+{
+    bool is_said = strstr(s->error.text, s->root) != NULL;
+    bool is_last = s->again != 0 && s->again >= l->ops->started(l->arg);
+
+    agent_note(l->agent, "the checkpoint of step %llu is none: %s%s%s%s%s",
+               (unsigned long long)s->step, s->error.text, is_said ? "" : " (in ",
+               is_said ? "" : s->root, is_said ? "" : ")",
+               !s->stays ? ""
+               : is_last ? "; workers have ended, and it is lost with the run's memory, unless "
+                           "the run starts more, or is resumed"
+                         : "; it stays in memory, and is tried again when workers end, "
+                           "unless they have saved more");
+}
+
 static void announce(struct lead_snap *l, const struct lead_save *s)
 {
     char path[PATH_MAX], name[STEP_NAME_BYTES];
@@ -110,10 +127,7 @@ static void announce(struct lead_snap *l, const struct lead_save *s)
     }
     if (s->error.code) {
         tell_failed(s);
-        agent_note(l->agent, "the checkpoint of step %llu is none: %s%s",
-                   (unsigned long long)s->step, s->error.text,
-                   s->stays ? "; it stays in memory, and is tried again when workers end, "
-                              "unless they have saved more" : "");
+        note_failed(l, s);
         return;
     }
     step_name(s->step, s->uuid, name);

@@ -478,6 +478,24 @@ test_room_later() {
     ok 'no memory is left' test ! -e "$(shm)"
 }
 
+# A directory that nobody can write to: it is named, and when workers have ended nobody is
+# told that it will be tried again.
+test_no_place() {
+    rm -rf run
+    unshare -m sh -c 'mount -t tmpfs none /mnt' 2>/dev/null || { skip 'no tmpfs can be mounted here' 4; return; }
+    mkdir -p fixed
+    spawn run unshare -m sh -c 'mount -t tmpfs none fixed && mkdir fixed/ck && mount -o remount,ro fixed && exec "$@"' sh "$MUSTER" run $root --run-dir run \
+        --max-restarts 0 --agent-is-node --nproc-per-node 2 --nnodes 1 -- sh -c 'echo 5 >"$MUSTER_RUN_DIR/.pace.$RANK" && mv "$MUSTER_RUN_DIR/.pace.$RANK" "$MUSTER_RUN_DIR/pace"
+            exec "$@"' sh "$worker" "$PWD/fixed/ck" 48000
+    ok 'a save fails, and it is said where' wait_for 60 grep -q "step 0 is none: .*: Read-only file system (in $PWD/fixed/ck); it stays in memory" run/events.jsonl run.err ||
+        diag "$(tail -n 30 run.err)"
+    : >run/go
+    wait_exit 60 "$spawned"
+    matches "$(cat run/events.jsonl)" 'step 0 is none: .*; workers have ended' 'they end, and it was tried again' || diag "$(tail -n 30 run.err)"
+    is "$(grep -c 'step 0 is none: .*; it stays' run/events.jsonl)" 1 'which nobody promises once more'
+    ok 'no memory is left' test ! -e "$(shm)"
+}
+
 # Memory that the agent has seen to be there is taken by others before the worker fills it:
 # its save fails, and the next worker's does not.
 test_no_memory() {
