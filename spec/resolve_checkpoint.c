@@ -8,6 +8,7 @@
 
 #include "spec/resolve.h"
 
+#include "base/s3_uri.h"
 #include "base/str.h"
 #include "spec/command_wrap.h"
 
@@ -160,19 +161,23 @@ static void check_alarm(const struct check *s)
     }
 }
 
-static bool is_s3(const char *s)
+/* As whoever copies there will read it. */
+static void check_uri(const struct check *s, const char *key, const char *uri)
 {
-    return str_starts(s, "s3://");
+    struct s3_uri parsed;
+    struct error e;
+
+    if (s3_uri_parse(uri, &parsed, &e) < 0) {
+        report_error(s->c->report, place_of(s, key), "checkpoint.%s: %s", key, e.text);
+    }
 }
 
 static void check_store(const struct check *s)
 {
     const struct job_checkpoint *k = s->k;
 
-    if (k->store && (!is_s3(k->store) || !k->store[5] || k->store[5] == '/')) {
-        report_error(s->c->report, place_of(s, "store"),
-                     "checkpoint.store is \"%.100s\"; expected s3://BUCKET/PREFIX",
-                     k->store);
+    if (k->store) {
+        check_uri(s, "store", k->store);
     }
     if (!k->store && (k->store_every_ms || k->store_keep)) {
         warn_without(s, k->store_keep ? "storeKeep" : "storeEvery", "checkpoint.store");
@@ -197,7 +202,7 @@ static void check_watch(const struct check *s)
     if (!k->watch && (k->prune_keep || k->copy_to)) {
         warn_without(s, k->prune_keep ? "prune" : "copy", "checkpoint.watch");
     }
-    if (k->watch && is_s3(k->watch)) {
+    if (k->watch && s3_is_uri(k->watch)) {
         report_error(s->c->report, place_of(s, "watch"),
                      "checkpoint.watch is \"%.100s\"; expected a directory, and a store as "
                      "checkpoint.store", k->watch);
@@ -212,6 +217,9 @@ static void check_watch(const struct check *s)
     }
     check_path(s, "watch", k->watch);
     check_path(s, "copy.to", k->copy_to);
+    if (k->copy_to && s3_is_uri(k->copy_to)) {
+        check_uri(s, "copy.to", k->copy_to);
+    }
 }
 
 /* The first {WORD} that is not {path}: with its length, 0 for none. */
