@@ -198,22 +198,28 @@ static bool is_same(int fd, const char *path)
 }
 
 /* The program makes it when it likes, and may make it anew. */
-static int open_directory(struct ckpt_watch *c, struct error *e)
-{
-    if (is_same(c->dir, c->path)) {
-        return 0;
-    }
-    close_fd(&c->dir);
-    c->dir = open(c->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return c->dir < 0 ? error_set(e, errno, "open %s", c->path) : 0;
-}
-
 /* Another run may write there, too, and what is broken to us may be unfinished to
  * it. The lock goes with this process. Where there are no locks on directories (on
  * NFS) nobody knows of the other. */
 static bool is_ours(int dir)
 {
     return flock(dir, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+}
+
+/* What is kept there nobody removes by hand, from the first look on. */
+static int open_directory(struct ckpt_watch *c, struct error *e)
+{
+    if (!is_same(c->dir, c->path)) {
+        close_fd(&c->dir);
+        c->dir = open(c->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    }
+    if (c->dir < 0) {
+        return error_set(e, errno, "open %s", c->path);
+    }
+    if (c->keep->keep > 0) {
+        (void)is_ours(c->dir);
+    }
+    return 0;
 }
 
 static void remove_one(void *arg, const struct watch_entry *entry)
