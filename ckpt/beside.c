@@ -118,6 +118,7 @@ struct candidate {
 struct older {
     const char *avoided;
     int64_t step;
+    const char *own; /* its name, if it is one of muster's; or NULL */
 };
 
 static int by_time(const void *a, const void *b)
@@ -247,8 +248,9 @@ static bool is_older(const struct place *p, const struct candidate *c,
                      const struct older *than)
 {
     char path[PATH_MAX];
+    bool is_again = than->own && c->step == than->step && strcmp(c->name, than->own) != 0;
 
-    return c->step >= 0 && c->step < than->step && join(p, c->name, path) &&
+    return c->step >= 0 && (c->step < than->step || is_again) && join(p, c->name, path) &&
            !avoided_has_path(than->avoided, path);
 }
 
@@ -324,6 +326,7 @@ int beside_older(struct io *io, const char *path, const char *avoided,
 {
     _free_ struct place *p = calloc(1, sizeof(*p));
     struct older than = {.avoided = avoided};
+    uint64_t step;
     int rc = check_path(path, p, ret, e);
 
     if (rc < 0) {
@@ -336,5 +339,6 @@ int beside_older(struct io *io, const char *path, const char *avoided,
         return 0;
     }
     than.step = step_of(p->name);
+    than.own = !p->rest[0] && step_parse_name(p->name, &step) ? p->name : NULL;
     return look_beside(io, p, &than, ret, e);
 }

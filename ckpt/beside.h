@@ -43,7 +43,8 @@ int beside_find(struct io *io, const char *path, struct beside *ret,
                 struct error *e);
 
 /* As if `path` were gone, from which nobody is to start for now: OTHER is the one of the
- * highest number below its own then, NONE where there is none. Nor is it one of `avoided`
+ * highest number below its own then, NONE where there is none. Of muster's own it may be
+ * another one of its step, which is what programs load then. Nor is it one of `avoided`
  * (ckpt/avoided.h), and those of another run may be there, so that no time counts. */
 int beside_older(struct io *io, const char *path, const char *avoided,
                  struct beside *ret, struct error *e);

@@ -267,6 +267,38 @@ static void test_moved(void)
     }
 }
 
+/* As where each host has a disk of its own by that name. */
+static void save_apart(void *arg, const struct muster_ckpt_group *group)
+{
+    struct muster_ckpt *ck = api_bed_open(root, group->rank ? "apart1" : "apart0", group, NULL);
+    const uint64_t shape[1] = {4};
+    float w[4] = {1};
+    struct muster_ckpt_tensor t = {.name = "w", .dtype = MUSTER_F32, .n_dims = 1,
+                                   .shape = shape, .data = w};
+
+    (void)arg;
+    muster_ckpt_tensor(ck, &t);
+    expected[group->rank] = muster_ckpt_save(ck, 1, 0, NULL);
+    snprintf(texts[group->rank], sizeof(texts[0]), "%s", muster_ckpt_error_text(ck));
+    muster_ckpt_close(ck);
+}
+
+static void test_apart(void)
+{
+    char path[API_BED_ROOT_BYTES + 16];
+
+    for (int r = 0; r < 2; r++) {
+        snprintf(path, sizeof(path), "%s/apart%d", root, r);
+        mkdir(path, 0700);
+    }
+    team_run(2, false, save_apart, NULL);
+    for (int r = 0; r < 2; r++) {
+        is_int(expected[r], -ENOENT, "directories of their own: rank %d", r);
+        like(texts[r], "rank 1: step-000000000001-", "which has it is said, ...");
+        like(texts[r], "is not there; expected a directory that all ranks see", "and why");
+    }
+}
+
 /* One rank finds it damaged, and another one refuses it, each before it loads. */
 static void load_refused(void *arg, const struct muster_ckpt_group *group)
 {
@@ -389,6 +421,7 @@ int main(int argc, char **argv)
     test_differ();
     test_nothing();
     test_moved();
+    test_apart();
     test_refused();
     test_unlike();
     test_matrix(argc > 1 ? atoi(argv[1]) : tap_valgrind() ? 3 : 17);

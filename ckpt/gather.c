@@ -60,8 +60,8 @@ static int read_part(struct step_save *s, const struct gather *g, uint32_t rank,
     rc = io_read_file(step_save_io(s), step_save_dir(s), name, PART_MAX_BYTES,
                       &data, &len);
     if (rc == -ENOENT) {
-        return error_text(e, ENODATA, "%s is not there: rank %u has saved "
-                          "nothing", name, rank);
+        return error_text(e, ENODATA, "%s is not there: rank %u has saved nothing "
+                          "here; expected a directory that all ranks see", name, rank);
     }
     if (rc < 0) {
         return error_set(e, -rc, "read %s", name);

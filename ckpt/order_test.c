@@ -203,6 +203,7 @@ static void test_store(void)
 static void test_beside(void)
 {
     char name[STEP_NAME_BYTES], path[PATH_MAX + STEP_NAME_BYTES + 1];
+    char avoided[sizeof(path) + 1];
     struct error e = {0};
     struct beside b;
 
@@ -222,6 +223,12 @@ static void test_beside(void)
     bed_name(STEP, tokens[N - 1], name);
     ok(b.state == BESIDE_OTHER && strcmp(strrchr(b.path, '/') + 1, name) == 0,
        "of one step that which counts: %s", b.path);
+    snprintf(path, sizeof(path), "%s", b.path);
+    snprintf(avoided, sizeof(avoided), "%s\n", path);
+    is_int(beside_older(io_system(), path, avoided, &b, &e), 0, "one older than that");
+    bed_name(STEP, tokens[N - 2], name);
+    ok(b.state == BESIDE_OTHER && strcmp(strrchr(b.path, '/') + 1, name) == 0,
+       "is the next of its step, which programs would load: %s", b.path);
     remove_root();
 }
 

@@ -4,7 +4,7 @@
 #include "ckpt/s3_answer.h"
 
 #include "base/cleanup.h"
-#include "ckpt/s3_uri.h"
+#include "base/s3_uri.h"
 #include "ckpt/s3_xml.h"
 
 #include <errno.h>

@@ -12,7 +12,7 @@
 
 #include "ckpt/s3_sign.h"
 #include "ckpt/s3_sum.h"
-#include "ckpt/s3_uri.h"
+#include "base/s3_uri.h"
 
 #include <errno.h>
 #include <stdio.h>

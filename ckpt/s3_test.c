@@ -10,7 +10,7 @@
 #include "ckpt/s3_head.h"
 #include "ckpt/s3_sign.h"
 #include "ckpt/s3_sum.h"
-#include "ckpt/s3_uri.h"
+#include "base/s3_uri.h"
 
 #include "base/cleanup.h"
 #include "base/fs.h"

@@ -10,7 +10,7 @@
 #include "ckpt/s3_priv.h"
 
 #include "ckpt/s3_sum.h"
-#include "ckpt/s3_uri.h"
+#include "base/s3_uri.h"
 
 #include <errno.h>
 #include <inttypes.h>

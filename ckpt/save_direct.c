@@ -66,6 +66,16 @@ static int put_part(struct direct *d, const struct save_job *job,
     return rc < 0 ? rc : step_save_note(d->save, name, b.data, b.len, e);
 }
 
+/* Rank 0 has made it before anybody comes here. */
+static int join(struct direct *d, const struct save_job *job, const char *name,
+                struct error *e)
+{
+    int rc = step_save_join(job->io, job->root, name, &d->save, e);
+
+    return rc == -ENOENT ? error_text(e, ENOENT, "%s, which rank 0 has made, is not there; "
+                                      "expected a directory that all ranks see", name) : rc;
+}
+
 static int put(void *self, const struct save_job *job, struct error *e)
 {
     struct direct *d = self;
@@ -77,7 +87,7 @@ static int put(void *self, const struct save_job *job, struct error *e)
 
     step_name(job->gather.step, job->gather.uuid, name);
     if (rc == 0 && !d->save) {
-        rc = step_save_join(job->io, job->root, name, &d->save, e);
+        rc = join(d, job, name, e);
     }
     part_data_name(job->rank, file);
     rc = rc < 0 ? rc : step_save_made(d->save, file, job->image->bytes,

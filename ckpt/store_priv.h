@@ -15,7 +15,7 @@
 #include "base/str.h"
 #include "ckpt/crowd.h"
 #include "ckpt/pieces.h"
-#include "ckpt/s3_uri.h"
+#include "base/s3_uri.h"
 #include "ckpt/store.h"
 
 #include <stdatomic.h>

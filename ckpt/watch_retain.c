@@ -90,6 +90,7 @@ int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
     _free_ struct retain_item *items = calloc(w->n + 1, sizeof(*items));
     _strlist_ struct strlist named = {0};
     int rc = items ? tracker_read(dir, &named) : -ENOMEM;
+    bool lacks_best;
 
     if (rc < 0) {
         return rc;
@@ -121,8 +122,11 @@ int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
         }
     }
     retain_mark(rule, items, w->n);
+    lacks_best = best && retain_best(rule, items, w->n) == w->n;
     for (size_t i = 0; i < w->n; i++) {
-        if (items[i].is_removed) {
+        if (items[i].is_removed && lacks_best) {
+            return -ENODATA;
+        } else if (items[i].is_removed) {
             remove(arg, &w->entries[i]);
         }
     }

@@ -182,6 +182,21 @@ static void test_best_unreadable(void)
     teardown(&b);
 }
 
+/* A name that is misspelt, or nothing was evaluated yet: as muster ckpt prune, no more. */
+static void test_best_none(void)
+{
+    const struct retain_rule rule = {.keep = 1};
+    struct bench b;
+
+    put_four(&b, false);
+    check(&b, 9);
+    is_int(watch_retain(&b.w, b.dir, &rule, "los", NULL, on_removed, &b), -ENODATA,
+           "none has the metric by which the best is to stay");
+    is_str(b.removed, "", "and none goes");
+    retain_by(&b, 4, "los", NULL, "", "which nobody hears of where none would go");
+    teardown(&b);
+}
+
 /* What is read for being the best is one of those that are whole, from then on. */
 static void test_best_counts(void)
 {
@@ -449,14 +464,16 @@ static void test_ranks(void)
     check(&b, 1);
     is_int((int)b.w.entries[2].is_checked, 1, "all of the newest are read");
     is_int((int)b.w.entries[3].is_checked, 0, "and no older ones");
-    retain(&b, NULL, "step20_rank2.safetensors step20_rank1.safetensors "
-           "step20_rank0.safetensors step10_rank2.safetensors step10_rank1.safetensors "
-           "step10_rank0.safetensors ", "the newest stays, with all ranks");
+    retain_by(&b, 1, NULL, NULL,
+              "step20_rank2.safetensors step20_rank1.safetensors step20_rank0.safetensors "
+              "step10_rank2.safetensors step10_rank1.safetensors step10_rank0.safetensors ",
+              "the newest stays, with all ranks");
     put_rank(&b, 30, 0, 1);
     look(&b);
     check(&b, 1);
-    retain(&b, NULL, "step10_rank2.safetensors step10_rank1.safetensors "
-           "step10_rank0.safetensors ", "where one of it is damaged the one before stays, too");
+    retain_by(&b, 1, NULL, NULL,
+              "step10_rank2.safetensors step10_rank1.safetensors step10_rank0.safetensors ",
+              "where one of it is damaged the one before stays, too");
     teardown(&b);
 }
 
@@ -475,9 +492,9 @@ static void test_fewer_ranks(void)
     look(&b);
     check(&b, 2);
     ok(!b.w.entries[2].is_checked, "the two newest are read");
-    retain(&b, NULL, "step30_rank1.safetensors "
-           "step30_rank0.safetensors step10_rank1.safetensors step10_rank0.safetensors ",
-           "the newest of most files that is whole stays");
+    retain_by(&b, 1, NULL, NULL,
+              "step30_rank1.safetensors step30_rank0.safetensors step10_rank1.safetensors "
+              "step10_rank0.safetensors ", "the newest of most files that is whole stays");
     ok(b.w.entries[2].is_checked && b.w.entries[2].rc < 0 && b.w.entries[5].is_checked &&
        !b.w.entries[6].is_checked, "which was read, and no older one");
     teardown(&b);
@@ -491,6 +508,7 @@ int main(void)
     test_best_unread();
     test_best_written();
     test_best_unreadable();
+    test_best_none();
     test_best_counts();
     test_best_written_now();
     test_largest();

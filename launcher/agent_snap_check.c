@@ -68,6 +68,7 @@ static void after_tidy(uv_work_t *work, int status)
 
     (void)status;
     c->tidying.data = NULL;
+    lead_snap_tell_best(c->lead, c->lacks_best, c->tidied.root);
     lead_snap_worked(c->lead);
 }
 
@@ -94,7 +95,9 @@ static void tidy(struct lead_check *c)
         .office = &l->office, .lease = lead_lease_of(l, c->tidied.root, NULL),
         .verified = c->tidied.name,
         .checking = c->is_running ? c->reading.name : NULL,
+        .ret_lacks_best = &c->lacks_best,
     };
+    c->lacks_best = false;
     if (!c->tidy.lease) { /* for want of memory: another run may save there */
         return;
     }

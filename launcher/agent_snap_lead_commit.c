@@ -101,6 +101,23 @@ static bool is_later(const struct lead_snap *l, const struct lead_save *s)
     return s->is_last && (!s->was_there || newest[0]);
 }
 
+/* Where it is, unless the reason says it; and what becomes of it: the workers that had it
+ * in memory may have ended, and then this was what is tried as they end. */
+static void note_failed(const struct lead_snap *l, const struct lead_save *s)
+{
+    bool is_said = strstr(s->error.text, s->root) != NULL;
+    bool is_last = s->again != 0 && s->again >= l->ops->started(l->arg);
+
+    agent_note(l->agent, "the checkpoint of step %llu is none: %s%s%s%s%s",
+               (unsigned long long)s->step, s->error.text, is_said ? "" : " (in ",
+               is_said ? "" : s->root, is_said ? "" : ")",
+               !s->stays ? ""
+               : is_last ? "; workers have ended, and it is lost with the run's memory, unless "
+                           "the run starts more, or is resumed"
+                         : "; it stays in memory, and is tried again when workers end, "
+                           "unless they have saved more");
+}
+
 static void announce(struct lead_snap *l, const struct lead_save *s)
 {
     char path[PATH_MAX], name[STEP_NAME_BYTES];
@@ -110,10 +127,7 @@ static void announce(struct lead_snap *l, const struct lead_save *s)
     }
     if (s->error.code) {
         tell_failed(s);
-        agent_note(l->agent, "the checkpoint of step %llu is none: %s%s",
-                   (unsigned long long)s->step, s->error.text,
-                   s->stays ? "; it stays in memory, and is tried again when workers end, "
-                              "unless they have saved more" : "");
+        note_failed(l, s);
         return;
     }
     step_name(s->step, s->uuid, name);
@@ -198,7 +212,7 @@ static void prepare(struct lead_save *s)
 {
     struct lead_snap *l = s->lead;
 
-    s->is_due = s->is_right = s->is_last = false;
+    s->is_due = s->is_right = s->is_last = s->lacks_best = false;
     lead_snap_pinned(l, s->root, s->pinned);
     lead_snap_source(l, s->root, s->source);
     if (!s->source[0] && s->tally.generation < l->ops->started(l->arg)) {
@@ -227,6 +241,7 @@ static void prepare(struct lead_save *s)
         .ret_was_there = &s->was_there,
         .ret_is_last = &s->is_last,
         .ret_is_due = &s->is_due,
+        .ret_lacks_best = &s->lacks_best,
     };
 }
 
@@ -318,11 +333,22 @@ static void work_on_tidy(uv_work_t *work)
     thread_apart(do_tidy, work->data, -1);
 }
 
+void lead_snap_tell_best(struct lead_snap *l, bool lacks_best, const char *root)
+{
+    if (lacks_best && !l->has_told_best) {
+        l->has_told_best = true;
+        agent_note(l->agent, "none in %s has a metric '%s', by which the best is to stay "
+                   "(checkpoint.keepBest): no older ones are removed", root,
+                   l->agent->config.job->checkpoint.keep_best);
+    }
+}
+
 static void end_work(struct lead_save *s)
 {
     struct lead_snap *l = s->lead;
 
     s->is_working = false;
+    lead_snap_tell_best(l, s->lacks_best, s->root);
     if (s->error.code == 0 && s->is_due) {
         lead_check_want(l, s);
     }

@@ -25,6 +25,7 @@ struct lead_save {
     char pinned[STEP_NAME_BYTES], verified[STEP_NAME_BYTES], checking[STEP_NAME_BYTES];
     char source[STEP_NAME_BYTES], avoided[AVOID_LINES_BYTES];
     bool is_due; /* one that is kept is to be read again */
+    bool lacks_best; /* see struct snap_commit */
     struct snap_tally tally;
     struct snap_sets sets;
     bool is_hopeless; /* that was told, of a group of which too many are lost */
@@ -79,6 +80,7 @@ struct lead_check {
     uv_work_t tidying; /* data NULL: it is over */
     struct lead_checked tidied;
     struct snap_commit tidy;
+    bool lacks_best;
     char pinned[STEP_NAME_BYTES], source[STEP_NAME_BYTES], avoided[AVOID_LINES_BYTES];
 };
 
@@ -116,6 +118,7 @@ struct lead_snap {
     uint64_t lease_until_ms; /* ... until then */
     bool is_leaving;         /* all agents: nobody leads the run on */
     bool has_dropped, is_ending_leases;
+    bool has_told_best; /* that none has the metric */
 };
 
 /* --- agent_snap_lead.c --- */
@@ -147,6 +150,8 @@ void lead_save_sweep(struct lead_snap *l);
 
 /* By a thread, which nobody else has: it is committed, or what is there is removed. */
 void lead_save_finish(struct lead_save *s);
+/* Once, if so. */
+void lead_snap_tell_best(struct lead_snap *l, bool lacks_best, const char *root);
 /* It is on that level now. */
 void lead_save_took(const struct lead_save *s, enum interval_level_id level);
 /* Somebody has not heard what became of it; there may be many, who all say it again. */

@@ -229,7 +229,7 @@ static void take_line(struct lead_watch *w, const char *text, size_t len)
     } else if (strcmp(op, "removed") == 0 && say) {
         event(w, "checkpoint_removed", "%s", say);
     } else if (strcmp(op, "trouble") == 0 && say) {
-        event(w, "checkpoint_trouble", "%s: checkpoints there are not seen", say);
+        event(w, "checkpoint_trouble", "%s", say);
     }
     json_decref(o);
 }

@@ -145,6 +145,15 @@ static void say_trouble(struct ckpt_watch *c, const struct error *e)
     }
 }
 
+/* The directory could not be looked at. */
+static void say_unseen(struct ckpt_watch *c, const struct error *e)
+{
+    struct error unseen;
+
+    error_text(&unseen, e->code, "%s: checkpoints there are not seen", e->text);
+    say_trouble(c, &unseen);
+}
+
 /* Where it is and of which step. */
 static void put_place(struct jsonw *w, const struct ckpt_watch *c,
                       const struct watch_entry *entry)
@@ -189,22 +198,28 @@ static bool is_same(int fd, const char *path)
 }
 
 /* The program makes it when it likes, and may make it anew. */
-static int open_directory(struct ckpt_watch *c, struct error *e)
-{
-    if (is_same(c->dir, c->path)) {
-        return 0;
-    }
-    close_fd(&c->dir);
-    c->dir = open(c->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return c->dir < 0 ? error_set(e, errno, "open %s", c->path) : 0;
-}
-
 /* Another run may write there, too, and what is broken to us may be unfinished to
  * it. The lock goes with this process. Where there are no locks on directories (on
  * NFS) nobody knows of the other. */
 static bool is_ours(int dir)
 {
     return flock(dir, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+}
+
+/* What is kept there nobody removes by hand, from the first look on. */
+static int open_directory(struct ckpt_watch *c, struct error *e)
+{
+    if (!is_same(c->dir, c->path)) {
+        close_fd(&c->dir);
+        c->dir = open(c->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    }
+    if (c->dir < 0) {
+        return error_set(e, errno, "open %s", c->path);
+    }
+    if (c->keep->keep > 0) {
+        (void)is_ours(c->dir);
+    }
+    return 0;
 }
 
 static void remove_one(void *arg, const struct watch_entry *entry)
@@ -236,8 +251,13 @@ static void keep_some(struct ckpt_watch *c)
         if (watch_sweep(c->dir, c->path, &e) < 0) {
             say_trouble(c, &e);
         }
-        (void)watch_retain(&c->watch, c->dir, &rule, c->keep->best, c->chosen,
-                           remove_one, c);
+        if (watch_retain(&c->watch, c->dir, &rule, c->keep->best, c->chosen, remove_one,
+                         c) == -ENODATA) {
+            error_text(&e, ENODATA, "none in %s has a metric '%s', by which the best is to "
+                       "stay (checkpoint.prune.best): nothing is removed", c->path,
+                       c->keep->best);
+            say_trouble(c, &e);
+        }
     }
 }
 
@@ -248,7 +268,7 @@ static void look(struct ckpt_watch *c)
 
     if (open_directory(c, &e) < 0 || watch_look(&c->watch, c->dir, &e) < 0) {
         if (e.code != ENOENT) {
-            say_trouble(c, &e);
+            say_unseen(c, &e);
         }
         c->watch.has_looked |= e.code == ENOENT; /* there was nothing */
         watch_release(&c->watch);
@@ -357,7 +377,7 @@ static void finish(struct ckpt_watch *c)
 
     rc = rc < 0 ? rc : watch_choose(&c->watch, c->dir, on_left, c, &entry, &e);
     if (rc < 0 && e.code != ENOENT) {
-        say_trouble(c, &e);
+        say_unseen(c, &e);
     }
     if (entry && !entry->is_told) {
         say_whole(c, entry);

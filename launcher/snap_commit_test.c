@@ -468,6 +468,33 @@ static void test_rule(struct commit_bed *b)
     commit_bed_remove(b, 701);
 }
 
+/* A name that is misspelt, or nothing was measured yet. */
+static void test_no_best(struct commit_bed *b)
+{
+    const struct retain_rule rule = {.keep = 1};
+    char uuid[COMMIT_UUID_BYTES], left[128];
+    bool lacks_best = false;
+    struct snap_commit c;
+
+    for (uint64_t step = 700; step < 703; step++) {
+        save_with(b, step, "{\"m\":{\"los\":1}}", rule);
+    }
+    say_left(b, left, sizeof(left));
+    is_str(left, "702 701 700 ", "as long as none has the metric any may be the best");
+    c = commit_bed_facts(b, 702, uuid);
+    c.rule = rule;
+    c.best = "m.loss";
+    c.ret_lacks_best = &lacks_best;
+    snap_tidy(&c, io_system());
+    ok(lacks_best, "which is said");
+    save_with(b, 703, "{\"m\":{\"loss\":1}}", rule);
+    say_left(b, left, sizeof(left));
+    is_str(left, "703 ", "the others go when one has it");
+    snap_tidy(&c, io_system());
+    ok(!lacks_best, "and nothing is said");
+    commit_bed_remove(b, 703);
+}
+
 /* Of two leads one may come late. */
 static void test_late(struct commit_bed *b)
 {
@@ -678,6 +705,7 @@ int main(void)
     test_verified(&b);
     test_avoided(&b);
     test_rule(&b);
+    test_no_best(&b);
     test_late(&b);
     test_twice(&b);
     test_last(&b);

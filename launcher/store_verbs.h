@@ -13,7 +13,7 @@
 #ifndef MUSTER_LAUNCHER_STORE_VERBS_H
 #define MUSTER_LAUNCHER_STORE_VERBS_H
 
-#include "ckpt/s3_uri.h"
+#include "base/s3_uri.h"
 #include "ckpt/store.h"
 #include "launcher/ckpt_keep.h"
 #include "launcher/ckpt_report.h"

@@ -51,6 +51,10 @@ void resolve_environment(const struct context *c, struct node *tree);
 void resolve_check(const struct context *c, const struct node *tree,
                    bool is_runtime, struct job *job);
 
+/* The part of it that is about `checkpoint`. */
+void resolve_check_checkpoint(const struct context *c, const struct node *tree,
+                              const struct job *job);
+
 /* Adds the place of each value of the tree. False without memory. */
 bool resolve_origins(const struct node *tree, struct spec_result *to);
 

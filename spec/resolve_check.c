@@ -235,114 +235,6 @@ static void settle_nodes(const struct context *c, const struct node *tree,
     }
 }
 
-/* `sh -c TEXT`: words behind that are the shell's, and TEXT has to ask for them. */
-static bool is_shell_line(const struct strlist *command)
-{
-    const char *slash = command->n > 2 ? strrchr(command->items[0], '/') : NULL;
-
-    return command->n > 2 && strcmp(command->items[1], "-c") == 0 &&
-           str_ends(slash ? slash + 1 : command->items[0], "sh") &&
-           (command->n == 3 || !command_passes_words(command->items[2]));
-}
-
-static bool is_span(uint64_t ms)
-{
-    return ms != 0 && ms != JOB_AUTO;
-}
-
-/* As in job_fields.c: who has said no more than what is so anyway need not hear of it. */
-enum { PARTNER_GROUP = 8, PARTNER_PARITIES = 2 };
-
-static void check_partner(const struct context *c, const struct node *tree,
-                          const struct job_checkpoint *k)
-{
-    bool is_copy = k->partner == JOB_PARTNER_COPY, is_rs = k->partner == JOB_PARTNER_RS;
-    bool has_group = k->partner_group != PARTNER_GROUP;
-    bool has_parities = k->partner_parities != PARTNER_PARITIES;
-
-    if (!is_copy && !(k->levels & JOB_LEVEL_PARTNER)) {
-        report_warn(c->report, place_of(tree, "checkpoint"),
-                    "checkpoint.partner has no effect without partner in "
-                    "checkpoint.levels");
-    }
-    if (k->partner_encrypt && !(k->levels & JOB_LEVEL_PARTNER)) {
-        report_warn(c->report, place_of(tree, "checkpoint"),
-                    "checkpoint.partnerEncrypt has no effect without partner in "
-                    "checkpoint.levels");
-    }
-    if (is_rs && k->partner_parities >= k->partner_group) {
-        report_error(c->report, place_of(tree, "checkpoint"),
-                     "checkpoint.partnerParities is %u in groups of %u nodes; expected "
-                     "less than checkpoint.partnerGroup", k->partner_parities,
-                     k->partner_group);
-    }
-    if ((has_group && is_copy) || (has_parities && !is_rs)) {
-        report_warn(c->report, place_of(tree, "checkpoint"),
-                    "checkpoint.%s has no effect with checkpoint.partner: %s",
-                    has_parities ? "partnerParities" : "partnerGroup",
-                    is_copy ? "copy" : "xor");
-    }
-}
-
-static void check_checkpoint(const struct context *c, const struct node *tree,
-                             const struct job *job)
-{
-    const struct job_checkpoint *k = &job->checkpoint;
-
-    if (k->resume_arg && is_shell_line(&job->command)) {
-        report_warn(c->report, place_of(tree, "checkpoint"),
-                    "checkpoint.resumeArg is put behind the text that %.60s -c "
-                    "runs, where the program does not see it; expected "
-                    "$MUSTER_RESUME_PATH in the text",
-                    job->command.items[0]);
-    }
-    if (!(k->levels & JOB_LEVEL_DISK)) {
-        report_warn(c->report, place_of(tree, "checkpoint"),
-                    "checkpoint.levels is without disk, where checkpoints are "
-                    "written all the same");
-    }
-    if (k->levels & JOB_LEVEL_PARTNER && !(k->levels & JOB_LEVEL_MEMORY)) {
-        report_warn(c->report, place_of(tree, "checkpoint"),
-                    "partner of checkpoint.levels has no effect without memory, which "
-                    "is what partners copy");
-    }
-    if (is_span(k->disk_every_ms) && !(k->levels & JOB_LEVEL_MEMORY)) {
-        report_warn(c->report, place_of(tree, "checkpoint"),
-                    "checkpoint.diskEvery has no effect without memory in "
-                    "checkpoint.levels, where the others would stay");
-    }
-    if (is_span(k->partner_every_ms) && !(k->levels & JOB_LEVEL_PARTNER)) {
-        report_warn(c->report, place_of(tree, "checkpoint"),
-                    "checkpoint.partnerEvery has no effect without partner in "
-                    "checkpoint.levels");
-    }
-    check_partner(c, tree, k);
-    if (!k->keep_best && k->keep_goal == JOB_MAXIMIZE) {
-        report_warn(c->report, place_of(tree, "checkpoint"),
-                    "checkpoint.keepGoal has no effect without checkpoint.keepBest");
-    }
-    if (!k->watch && (k->prune_keep || k->copy_to)) {
-        report_warn(c->report, place_of(tree, "checkpoint"),
-                    "checkpoint.%s has no effect without checkpoint.watch",
-                    k->prune_keep ? "prune" : "copy");
-    }
-    if (k->store && (!str_starts(k->store, "s3://") || !k->store[5])) {
-        report_error(c->report, place_of(tree, "checkpoint"),
-                     "checkpoint.store is \"%.100s\"; expected s3://BUCKET/PREFIX",
-                     k->store);
-    }
-    if (!k->store && (k->store_every_ms || k->store_keep)) {
-        report_warn(c->report, place_of(tree, "checkpoint"),
-                    "checkpoint.store%s has no effect without checkpoint.store",
-                    k->store_keep ? "Keep" : "Every");
-    }
-    if (k->watch && k->copy_to && strcmp(k->watch, k->copy_to) == 0) {
-        report_error(c->report, place_of(tree, "checkpoint"),
-                     "checkpoint.copy.to is checkpoint.watch itself; expected "
-                     "another directory");
-    }
-}
-
 void resolve_check(const struct context *c, const struct node *tree,
                    bool is_runtime, struct job *job)
 {
@@ -351,5 +243,5 @@ void resolve_check(const struct context *c, const struct node *tree,
     warn_of_owned(c, tree);
     settle_nodes(c, tree, job);
     check_mpi(c, tree, job);
-    check_checkpoint(c, tree, job);
+    resolve_check_checkpoint(c, tree, job);
 }

@@ -399,6 +399,22 @@ test_cp() {
 }
 
 # Another one of that name stays, and nobody is told that it was copied.
+# Who takes the second path for the name of the copy: nothing is put into a checkpoint.
+test_cp_into() {
+    local to
+    rm -rf p f into && made
+    make_foreign f 10 1
+    for to in "p/$(name_of 2)" f/checkpoint-10; do
+        run ckpt cp "p/$(name_of 3)" "$to"
+        is "$status" 1 "into ${to%%/*}/..: refused" || show
+        like "$(cat err)" "$to is a checkpoint itself: expected the directory" 'and it is said what was expected'
+        is "$(ls "$to" | grep -c step-)" 0 'nothing is there'
+    done
+    mkdir -p into/checkpoint-2024
+    run ckpt cp "p/$(name_of 3)" into/checkpoint-2024
+    is "$status" 0 'one that is only called so is a directory' || show
+}
+
 test_cp_over() {
     local from
     make_foreign a 10 1

@@ -39,6 +39,32 @@ test_prune() {
     is "$(began keep 2)" 30 'and the newest is where it goes on'
 }
 
+# By a metric that none has, as where its name is misspelt: any may be the best.
+test_no_best() {
+    begin none --set checkpoint.prune.keep=1 --set checkpoint.prune.best=eval_los --
+    told none checkpoint_trouble "none in [^ ]*/none has a metric 'eval_los', .*: nothing is removed\"" 'that none has the metric is told'
+    go_on none
+    is "$(names none)" '5 10 15 20 25 30 35 40' 'and none goes'
+}
+
+# Nobody removes by hand what a run keeps, also where it has found nothing new yet.
+test_by_hand() {
+    mkdir -p hand/checkpoint-5 hand/checkpoint-6
+    printf '\002\0\0\0\0\0\0\0{}' | tee hand/checkpoint-5/model.safetensors >hand/checkpoint-6/model.safetensors
+    echo '{"global_step": 5}' >hand/checkpoint-5/trainer_state.json
+    echo '{"global_step": 6}' >hand/checkpoint-6/trainer_state.json
+    spawn hand "$MUSTER" run --allow-run-as-root --name hand --nproc-per-node 1 --max-restarts 0 \
+        --set checkpoint.watch="$TRASH/hand" --set checkpoint.prune.keep=9 -- sh -c 'until [ -e hand.go ]; do sleep 0.1; done'
+    run_pid=$spawned
+    told hand checkpoint_chosen 'starts from [^ ]*/hand/checkpoint-6' 'a run starts from what is there'
+    run "$MUSTER" ckpt prune hand --keep 1
+    is "$status:$(names hand)" '1:5 6' 'and nothing goes by hand' || show
+    like "$(cat err)" 'watches' 'as is said'
+    go_on hand
+    run "$MUSTER" ckpt prune hand --keep 1
+    is "$status:$(names hand)" 0:6 'until it is over' || show
+}
+
 # What the program names as its last stays: it may start from that by itself.
 test_named() {
     run_kind=megatron begin named --set checkpoint.prune.keep=1 -- --track 10

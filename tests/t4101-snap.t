@@ -54,6 +54,16 @@ test_kept() {
     unlike "$(ls ck)" step-000000000040- 'nor those that come close'
 }
 
+# By a metric that none has any may be the best.
+test_no_best() {
+    start --nnodes 1 --set checkpoint.keep=1 --set checkpoint.keepBest=nothing
+    told 'two workers save' 'held 60' 2
+    go_home
+    is "$(grep -c "ck has a metric 'nothing', .*: no older ones are removed" run.err)" 1 'that none has the metric is told, once' ||
+        diag "$(tail -n 30 run.err)"
+    like "$(ls ck)" step-000000000000- 'and none goes' || show
+}
+
 test_worker_dies() {
     start --nnodes 2 --max-restarts 1
     told 'four workers save' 'held 20' 4
@@ -465,6 +475,24 @@ test_room_later() {
     wait_exit 60 "$spawned"
     is "$status" 0 'the run ends well' || diag "$(tail -n 30 run.out run.err)"
     is "$(grep -c 'is none' run/events.jsonl)" 1 'that was its only trouble'
+    ok 'no memory is left' test ! -e "$(shm)"
+}
+
+# A directory that nobody can write to: it is named, and when workers have ended nobody is
+# told that it will be tried again.
+test_no_place() {
+    rm -rf run
+    unshare -m sh -c 'mount -t tmpfs none /mnt' 2>/dev/null || { skip 'no tmpfs can be mounted here' 4; return; }
+    mkdir -p fixed
+    spawn run unshare -m sh -c 'mount -t tmpfs none fixed && mkdir fixed/ck && mount -o remount,ro fixed && exec "$@"' sh "$MUSTER" run $root --run-dir run \
+        --max-restarts 0 --agent-is-node --nproc-per-node 2 --nnodes 1 -- sh -c 'echo 5 >"$MUSTER_RUN_DIR/.pace.$RANK" && mv "$MUSTER_RUN_DIR/.pace.$RANK" "$MUSTER_RUN_DIR/pace"
+            exec "$@"' sh "$worker" "$PWD/fixed/ck" 48000
+    ok 'a save fails, and it is said where' wait_for 60 grep -q "step 0 is none: .*: Read-only file system (in $PWD/fixed/ck); it stays in memory" run/events.jsonl run.err ||
+        diag "$(tail -n 30 run.err)"
+    : >run/go
+    wait_exit 60 "$spawned"
+    matches "$(cat run/events.jsonl)" 'step 0 is none: .*; workers have ended' 'they end, and it was tried again' || diag "$(tail -n 30 run.err)"
+    is "$(grep -c 'step 0 is none: .*; it stays' run/events.jsonl)" 1 'which nobody promises once more'
     ok 'no memory is left' test ! -e "$(shm)"
 }
 

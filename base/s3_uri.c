@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <config.h>
 
-#include "ckpt/s3_uri.h"
+#include "base/s3_uri.h"
 
 #include "base/str.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names in object stores: s3://BUCKET[/PREFIX], and how they stand in URLs. */
-#ifndef MUSTER_CKPT_S3_URI_H
-#define MUSTER_CKPT_S3_URI_H
+#ifndef MUSTER_BASE_S3_URI_H
+#define MUSTER_BASE_S3_URI_H
 
 #include "base/buf.h"
 #include "base/error.h"
