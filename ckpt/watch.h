@@ -104,8 +104,8 @@ int watch_mark(int dir, const char *name, uint64_t *ret);
 /* Which go by that rule, `pinned` (or NULL) never, nor what a program names as its last
  * (ckpt/tracker.h), nor one whose step is only inside; `best` is the metric by which one
  * is kept, or NULL: that one is whole, and is read here if it was not yet. Calls `remove`
- * for each. 0 or -errno: then for none; -ENODATA: some would go, of which any may be the
- * best, as none has that metric. */
+ * for each. 0 or -errno: then for none; but -ENODATA: some go, and none has the metric by
+ * which the best is to stay. */
 int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
                  const char *best, const char *pinned,
                  void (*remove)(void *arg, const struct watch_entry *entry),

@@ -91,6 +91,7 @@ int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
     _strlist_ struct strlist named = {0};
     int rc = items ? tracker_read(dir, &named) : -ENOMEM;
     bool lacks_best;
+    size_t n_removed = 0;
 
     if (rc < 0) {
         return rc;
@@ -124,13 +125,12 @@ int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
     retain_mark(rule, items, w->n);
     lacks_best = best && retain_best(rule, items, w->n) == w->n;
     for (size_t i = 0; i < w->n; i++) {
-        if (items[i].is_removed && lacks_best) {
-            return -ENODATA;
-        } else if (items[i].is_removed) {
+        if (items[i].is_removed) {
             remove(arg, &w->entries[i]);
+            n_removed++;
         }
     }
-    return 0;
+    return lacks_best && n_removed > 0 ? -ENODATA : 0;
 }
 
 int watch_remove(int dir, const char *path, const char *name, struct error *e)

@@ -338,7 +338,7 @@ void lead_snap_tell_best(struct lead_snap *l, bool lacks_best, const char *root)
     if (lacks_best && !l->has_told_best) {
         l->has_told_best = true;
         agent_note(l->agent, "none in %s has a metric '%s', by which the best is to stay "
-                   "(checkpoint.keepBest): no older ones are removed", root,
+                   "(checkpoint.keepBest): older ones go as if there were none", root,
                    l->agent->config.job->checkpoint.keep_best);
     }
 }

@@ -254,7 +254,7 @@ static void keep_some(struct ckpt_watch *c)
         if (watch_retain(&c->watch, c->dir, &rule, c->keep->best, c->chosen, remove_one,
                          c) == -ENODATA) {
             error_text(&e, ENODATA, "none in %s has a metric '%s', by which the best is to "
-                       "stay (checkpoint.prune.best): nothing is removed", c->path,
+                       "stay (checkpoint.prune.best): older ones go as if there were none", c->path,
                        c->keep->best);
             say_trouble(c, &e);
         }

@@ -113,18 +113,18 @@ static bool is_pinned(const struct snap_commit *c, int rc, const char *name,
     return rc != -ENOENT || step >= oldest || step >= c->busy_from || !is_stray(c, name);
 }
 
-/* Where none has the metric any may be the best. */
-static void hold_best(const struct snap_commit *c, struct retain_item *items, size_t n)
+/* The name of the metric may be wrong, or nothing was evaluated yet. */
+static bool goes_without_best(const struct snap_commit *c, const struct retain_item *items,
+                              size_t n)
 {
-    bool lacks = c->best && retain_best(&c->rule, items, n) == n, would_go = false;
+    bool lacks = c->best && retain_best(&c->rule, items, n) == n;
 
-    for (size_t i = 0; lacks && i < n; i++) {
-        would_go |= items[i].is_removed;
-        items[i].is_removed = false;
+    for (size_t i = 0; i < n; i++) {
+        if (items[i].is_removed) {
+            return lacks;
+        }
     }
-    if (c->ret_lacks_best) {
-        *c->ret_lacks_best = would_go;
-    }
+    return false;
 }
 
 /* The newest stay, as many as are to be kept, and what the rule wants besides; and the
@@ -164,7 +164,9 @@ static void tidy(const struct snap_commit *c, struct io *io, int root,
         items[i].is_pinned = is_pinned(c, rc, at->name, saved, at->step, oldest);
     }
     retain_mark(&c->rule, items, n);
-    hold_best(c, items, n);
+    if (c->ret_lacks_best) {
+        *c->ret_lacks_best = goes_without_best(c, items, n);
+    }
     for (size_t i = 0; i < n; i++) {
         if ((items[i].is_removed || (!items[i].is_whole && !items[i].is_pinned)) &&
             may_remove(c, io, root)) {

@@ -44,8 +44,7 @@ struct snap_commit {
     bool *ret_is_last;    /* of those of its step in `root` it is the one that counts
                              (step_compare()). NULL: not asked */
     bool *ret_is_due;     /* those that are kept anyway lack such a one. NULL: not asked */
-    bool *ret_lacks_best; /* some would go of which any may be the best, as none has that
-                             metric: they stay. NULL: not asked */
+    bool *ret_lacks_best; /* some go, and none has the metric `best`. NULL: not asked */
 };
 
 /* 0: it is a checkpoint. Else it is removed; `why` is what it has failed of already, or
