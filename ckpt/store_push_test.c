@@ -10,7 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
-#include "ckpt/s3_uri.h"
+#include "base/s3_uri.h"
 #include "ckpt/step_bed.h"
 #include "ckpt/store_bed.h"
 #include "ckpt/tree.h"
