@@ -98,7 +98,7 @@ static const char full[] =
     "elastic: {spares: 1, growInterval: 90s}\n"
     "hang: {timeout: 5m}\n"
     "limits: {deadline: 1d, grace: 1s, nodeFailures: 0}\n"
-    "checkpoint: {every: off, everySteps: 5, keep: 1, levels: [disk], store: s3://b/c,\n"
+    "checkpoint: {every: off, everySteps: 5, keep: 1, levels: [disk], store: s3://bkt/c,\n"
     "  keepEvery: 100, keepBest: m.loss, keepGoal: maximize,\n"
     "  watch: out, resumeArg: --resume, alarm: {after: 2h, then: stop},\n"
     "  prune: {keep: 2, every: 500, best: eval_loss, goal: maximize},\n"

@@ -222,7 +222,7 @@ static void test_no_notes(void)
         "checkpoint: {partner: copy, partnerGroup: 8, partnerParities: 2}",
         "checkpoint: {partner: xor, partnerGroup: 4}",
         "checkpoint: {partner: rs, partnerGroup: 4, partnerParities: 3}",
-        "checkpoint: {store: s3://b/p, storeEvery: auto}",
+        "checkpoint: {store: s3://bkt/p, storeEvery: auto}",
         "checkpoint: {partnerEncrypt: true}",
         "checkpoint: {partnerEvery: auto, diskEvery: 30m}",
         "checkpoint: {partnerEvery: 0s, diskEvery: 0s}",
