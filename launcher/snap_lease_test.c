@@ -38,13 +38,15 @@ static atomic_bool was_alone, may_change;
 static atomic_int waits_in; /* until it is set to another one */
 static atomic_int is_inside;
 static _Atomic(struct snap_lease *) drops_again; /* as it is let go of */
-static atomic_bool time_passes;
+static atomic_bool time_passes, is_signalled;
 static atomic_bool was_cancelled; /* who holds, and waits for others, is told so */
 static atomic_int hold_rc;
 
 int __wrap_lease_hold(struct lease *l, struct io *io, int dir, struct error *e);
 int __wrap_lease_adopt(struct lease *l, struct io *io, int dir, struct error *e);
 void __wrap_lease_drop(struct lease *l, struct io *io, int dir);
+int __real_pthread_cond_signal(pthread_cond_t *cond);
+int __wrap_pthread_cond_signal(pthread_cond_t *cond);
 int __real_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
                                   const struct timespec *until);
 int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
@@ -100,23 +102,32 @@ void __wrap_lease_drop(struct lease *l, struct io *io, int dir)
     n_dropped++;
 }
 
+int __wrap_pthread_cond_signal(pthread_cond_t *cond)
+{
+    is_signalled = true;
+    return __real_pthread_cond_signal(cond);
+}
+
 /* Woken, or time has passed. */
 int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
                                   const struct timespec *until)
 {
-    int rc = ETIMEDOUT;
-
     (void)until;
-    while (rc == ETIMEDOUT && !atomic_exchange(&time_passes, false)) {
+    for (;;) {
         struct timespec soon;
 
+        if (atomic_exchange(&is_signalled, false)) {
+            return 0;
+        }
+        if (atomic_exchange(&time_passes, false)) {
+            return ETIMEDOUT;
+        }
         clock_gettime(CLOCK_MONOTONIC, &soon);
         soon.tv_nsec += 1000000;
         soon.tv_sec += soon.tv_nsec / 1000000000;
         soon.tv_nsec %= 1000000000;
-        rc = __real_pthread_cond_timedwait(cond, mutex, &soon);
+        __real_pthread_cond_timedwait(cond, mutex, &soon);
     }
-    return rc;
 }
 
 static void wait_for(const atomic_int *count, int n)
