@@ -167,6 +167,11 @@ void lead_copy_saved(struct lead_copy *c, const char *path)
     }
 }
 
+const char *lead_copy_under_way(const struct lead_copy *c)
+{
+    return c && c->child ? c->under_way : "";
+}
+
 bool lead_copy_finish(struct lead_copy *c, uint64_t limit_ms)
 {
     if (!c || limit_ms == 0 || !(c->child || (has_more(c) && begin(c)))) {

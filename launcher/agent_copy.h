@@ -30,4 +30,7 @@ bool lead_copy_finish(struct lead_copy *c, uint64_t limit_ms);
 bool lead_copy_forget(struct lead_copy *c);
 bool lead_copy_is_awaited(const struct lead_copy *c);
 
+/* What is being read now, and should not be removed; or "". */
+const char *lead_copy_under_way(const struct lead_copy *c);
+
 #endif

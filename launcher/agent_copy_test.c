@@ -181,12 +181,14 @@ static void test_every_so_often(struct bed *b)
     is_int(did.n_started, 0, "one is saved: it has time");
     turn(b);
     is_str(did.argv, "muster ckpt-copy --keep=3 -- /ck/1 /mirror", "then it is copied");
+    is_str(lead_copy_under_way(b->copies), "/ck/1", "and is to stay so long");
     lead_copy_saved(b->copies, "/ck/2");
     turn(b);
     is_int(did.n_started, 1, "one at a time");
     ok(did.n_going_on > 0, "one that goes on and on is told of");
     end(true);
     is_str(did.event, "checkpoint_copied: /ck/1 was copied to /mirror in 3s", "it is there");
+    is_str(lead_copy_under_way(b->copies), "", "and may go");
     turn(b);
     is_str(did.argv, "muster ckpt-copy --keep=3 -- /ck/2 /mirror", "the next one");
     end(true);

@@ -357,6 +357,9 @@ static void on_saved(void *arg, const char *path, int64_t step_, uint32_t genera
 {
     struct agent_lead *l = arg;
 
+    if (is_later && lead_watch_has(l->ckpts, path)) { /* where it is found only later */
+        lead_copy_saved(l->copies, path);
+    }
     take_saved(l, &(struct lead_event){.type = LEAD_SAVED, .text = path, .step = step_,
                                        .generation = generation, .force = is_new,
                                        .is_later = is_later});
@@ -459,6 +462,13 @@ static const char *pinned(void *arg)
     return lead_bucket_under_way(l->bucket);
 }
 
+static const char *copied(void *arg)
+{
+    const struct agent_lead *l = arg;
+
+    return lead_copy_under_way(l->copies);
+}
+
 static const char *source(void *arg)
 {
     const struct agent_lead *l = arg;
@@ -492,6 +502,7 @@ const struct lead_snap_ops agent_lead_snap_ops = {
     .started = started,
     .is_lost = is_lost,
     .pinned = pinned,
+    .copied = copied,
     .source = source,
     .resume = resume,
     .avoided = avoided,

@@ -124,6 +124,8 @@ struct lead_snap_ops {
     /* The path of a checkpoint that is being read, and has to stay meanwhile; or
      * "". */
     const char *(*pinned)(void *arg);
+    /* Another one, that is being copied. NULL: there is none. */
+    const char *(*copied)(void *arg);
     /* From which the newest workers have started, or "". NULL: from none. */
     const char *(*source)(void *arg);
     /* The newest that the run knows of, or "", and its step. NULL: there is none. */

@@ -83,6 +83,7 @@ static void tidy(struct lead_check *c)
     }
     c->tidied = c->right; /* the next one may be found right before this is done */
     lead_snap_pinned(l, c->tidied.root, c->pinned);
+    lead_snap_copied(l, c->tidied.root, c->copied);
     lead_snap_source(l, c->tidied.root, c->source);
     lead_snap_avoided(l, c->avoided);
     c->tidy = (struct snap_commit){
@@ -90,6 +91,7 @@ static void tidy(struct lead_check *c)
         .gather = {.step = c->tidied.step, .uuid = c->tidied.uuid},
         .rule = lead_snap_rule(l),
         .best = l->agent->config.job->checkpoint.keep_best, .pinned = c->pinned,
+        .copied = c->copied,
         .source = c->source,
         .avoided = c->avoided,
         .office = &l->office, .lease = lead_lease_of(l, c->tidied.root, NULL),

@@ -169,6 +169,12 @@ void lead_snap_pinned(const struct lead_snap *l, const char *root,
     name_in(root, l->ops->pinned(l->arg), ret);
 }
 
+void lead_snap_copied(const struct lead_snap *l, const char *root,
+                      char ret[STEP_NAME_BYTES])
+{
+    name_in(root, l->ops->copied ? l->ops->copied(l->arg) : "", ret);
+}
+
 int64_t lead_snap_resume(const struct lead_snap *l, const char *root,
                          char ret[STEP_NAME_BYTES])
 {
@@ -214,6 +220,7 @@ static void prepare(struct lead_save *s)
 
     s->is_due = s->is_right = s->is_last = s->lacks_best = false;
     lead_snap_pinned(l, s->root, s->pinned);
+    lead_snap_copied(l, s->root, s->copied);
     lead_snap_source(l, s->root, s->source);
     if (!s->source[0] && s->tally.generation < l->ops->started(l->arg)) {
         lead_snap_resume(l, s->root, s->source); /* the next ones are to start from that */
@@ -229,6 +236,7 @@ static void prepare(struct lead_save *s)
         .rule = lead_snap_rule(l),
         .best = l->agent->config.job->checkpoint.keep_best,
         .pinned = s->pinned,
+        .copied = s->copied,
         .source = s->source,
         .avoided = s->avoided,
         .busy_from = busy_from(s),

@@ -23,7 +23,7 @@ struct lead_save {
     char root[SNAP_ROOT_BYTES];
     uint64_t step, token;
     char pinned[STEP_NAME_BYTES], verified[STEP_NAME_BYTES], checking[STEP_NAME_BYTES];
-    char source[STEP_NAME_BYTES], avoided[AVOID_LINES_BYTES];
+    char copied[STEP_NAME_BYTES], source[STEP_NAME_BYTES], avoided[AVOID_LINES_BYTES];
     bool is_due; /* one that is kept is to be read again */
     bool lacks_best; /* see struct snap_commit */
     struct snap_tally tally;
@@ -81,7 +81,8 @@ struct lead_check {
     struct lead_checked tidied;
     struct snap_commit tidy;
     bool lacks_best;
-    char pinned[STEP_NAME_BYTES], source[STEP_NAME_BYTES], avoided[AVOID_LINES_BYTES];
+    char pinned[STEP_NAME_BYTES], copied[STEP_NAME_BYTES], source[STEP_NAME_BYTES];
+    char avoided[AVOID_LINES_BYTES];
 };
 
 /* A directory that this run saves into (launcher/agent_snap_lead_lease.c). */
@@ -165,6 +166,8 @@ struct retain_rule lead_snap_rule(const struct lead_snap *l);
 void lead_snap_avoided(const struct lead_snap *l, char ret[AVOID_LINES_BYTES]);
 /* What somebody reads in that directory, or "". */
 void lead_snap_pinned(const struct lead_snap *l, const char *root,
+                      char ret[STEP_NAME_BYTES]);
+void lead_snap_copied(const struct lead_snap *l, const char *root,
                       char ret[STEP_NAME_BYTES]);
 
 /* What the newest workers have started from in that directory, or "": also once they have

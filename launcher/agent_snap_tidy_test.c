@@ -30,7 +30,7 @@ struct bed {
     struct agent agent;
     struct lead_snap *lead;
     struct commit_bed saves; /* in its run directory */
-    char pinned[PATH_MAX + STEP_NAME_BYTES + 2];
+    char pinned[PATH_MAX + STEP_NAME_BYTES + 2], copied[PATH_MAX + STEP_NAME_BYTES + 2];
     unsigned n_quiet, n_saved;
 };
 
@@ -41,7 +41,8 @@ static atomic_int n_begun, n_tidied, n_made_up_for;
 static atomic_int n_shared; /* of those whose files children would have as well */
 static atomic_bool is_slow, is_slow_to_make_up;
 static atomic_uint room_for = 9; /* so many more */
-static char tidied_pinned[STEP_NAME_BYTES]; /* what the last one was told to leave */
+/* What the last one was told to leave. */
+static char tidied_pinned[STEP_NAME_BYTES], tidied_copied[STEP_NAME_BYTES];
 
 void __real_snap_tidy(const struct snap_commit *c, struct io *io);
 void __wrap_snap_tidy(const struct snap_commit *c, struct io *io);
@@ -59,6 +60,7 @@ void __wrap_snap_tidy(const struct snap_commit *c, struct io *io)
         return;
     }
     str_copy(tidied_pinned, sizeof(tidied_pinned), c->pinned);
+    str_copy(tidied_copied, sizeof(tidied_copied), c->copied);
     atomic_fetch_add(&n_begun, 1);
     while (is_slow && sem_wait(&may_go) < 0) {
     }
@@ -147,10 +149,17 @@ static const char *pinned(void *arg)
     return b->pinned;
 }
 
+static const char *copied(void *arg)
+{
+    const struct bed *b = arg;
+
+    return b->copied;
+}
+
 static const struct lead_snap_ops ops = {
     .on_saved = on_saved, .on_saving = on_saving, .started = started,
-    .is_lost = is_lost, .pinned = pinned, .on_quiet = on_quiet, .on_held = on_held,
-    .on_took = on_took, .every = every, .on_busy = on_busy,
+    .is_lost = is_lost, .pinned = pinned, .copied = copied, .on_quiet = on_quiet,
+    .on_held = on_held, .on_took = on_took, .every = every, .on_busy = on_busy,
 };
 
 static void begin(struct bed *b)
@@ -336,10 +345,15 @@ static void test_pinned(struct bed *b)
     is_str(tidied_pinned, "", "nothing is read");
     let_go(b);
     snprintf(b->pinned, sizeof(b->pinned), "%s/%s", b->saves.top, name);
+    commit_bed_name(&b->saves, 5, name);
+    snprintf(b->copied, sizeof(b->copied), "%s/%s", b->saves.top, name);
+    commit_bed_name(&b->saves, 4, name);
     save_slowly(b, 6);
     is_str(tidied_pinned, name, "what is read by then is known");
+    commit_bed_name(&b->saves, 5, name);
+    is_str(tidied_copied, name, "and so is what is copied");
     let_go(b);
-    b->pinned[0] = '\0';
+    b->pinned[0] = b->copied[0] = '\0';
 }
 
 static void test_waited_for(struct bed *b)

@@ -107,6 +107,11 @@ static const char *name_in(const struct lead_watch *w, const char *path)
                ? path + n + 1 : NULL;
 }
 
+bool lead_watch_has(const struct lead_watch *w, const char *path)
+{
+    return w && name_in(w, path);
+}
+
 static void answer(struct lead_watch *w, const char *path, int64_t step)
 {
     char text[32] = "";

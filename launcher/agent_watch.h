@@ -41,6 +41,9 @@ void lead_watch_destroy(struct lead_watch *w);
 bool lead_watch_ask(struct lead_watch *w, const struct order *order,
                     const char *told, int64_t step);
 
+/* Whether it lies in the directory that is watched. */
+bool lead_watch_has(const struct lead_watch *w, const char *path);
+
 /* From these nobody starts from now on (ckpt/avoided.h); "" for none. */
 void lead_watch_avoid(struct lead_watch *w, const char *avoided);
 

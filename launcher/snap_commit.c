@@ -106,7 +106,7 @@ static bool is_pinned(const struct snap_commit *c, int rc, const char *name,
 {
     if (rc == 0) {
         return is_it(name, saved) || is_it(name, c->pinned) ||
-               is_it(name, c->source) ||
+               is_it(name, c->copied) || is_it(name, c->source) ||
                is_it(name, c->checking) || is_it(name, c->verified) ||
                (c->verified && !c->verified[0]);
     }

@@ -26,6 +26,7 @@ struct snap_commit {
     struct retain_rule rule; /* which checkpoints stay */
     const char *best;     /* by the metric of that name, too; NULL for none */
     const char *pinned;   /* the name of one that stays; NULL or "" for none */
+    const char *copied;   /* and of another one */
     const char *source;   /* one that workers are starting from; stays, too */
     const char *avoided;  /* from which nobody starts (ckpt/avoided.h): they stay, and
                              count for nothing; or NULL */

@@ -42,6 +42,9 @@ static void save_with(struct commit_bed *b, uint64_t step, const char *state,
     commit_bed_must(commit_bed_run(&c, io_system(), NULL, &e), &e);
 }
 
+/* That is read by one that pushes it, or copies it. */
+static bool is_copied;
+
 static int commit_beside(struct commit_bed *b, uint64_t step, uint64_t pinned,
                          struct error *e)
 {
@@ -49,7 +52,8 @@ static int commit_beside(struct commit_bed *b, uint64_t step, uint64_t pinned,
     struct snap_commit c = commit_bed_facts(b, step, uuid);
     char name[STEP_NAME_BYTES];
 
-    c.pinned = name;
+    c.pinned = is_copied ? NULL : name;
+    c.copied = is_copied ? name : NULL;
     commit_bed_name(b, pinned, name);
     commit_bed_write(b, step, N);
     return commit_bed_run(&c, io_system(), NULL, e);
@@ -287,6 +291,12 @@ static void test_keep(struct commit_bed *b)
        "stays, and no other one");
     is_int(commit_beside(b, 37, 36, &e), 0, "it was read: %s", e.text);
     ok(!commit_bed_has(b, 33, ""), "it goes");
+    is_copied = true;
+    is_int(commit_beside(b, 38, 36, &e), 0, "one that is copied: %s", e.text);
+    ok(commit_bed_has(b, 36, "COMMIT"), "stays as well");
+    is_copied = false;
+    is_int(commit_beside(b, 39, 38, &e), 0, "it was: %s", e.text);
+    ok(!commit_bed_has(b, 36, ""), "and goes");
 }
 
 static int commit_known(struct commit_bed *b, uint64_t step, uint64_t known_ms,

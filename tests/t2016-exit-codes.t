@@ -124,6 +124,7 @@ declare -A by=(
     ['SIGUSR2 to the front end']='front USR2'
     ['muster suspend']='asked suspend run'
     ['fewer nodes are left than the job needs']=too_few
+    ['checkpoint.alarm.then is stop, and no checkpoint has come']='mrun --set checkpoint.alarm.after=1s --set checkpoint.alarm.then=stop -- sleep 1000'
     ['limits.deadline is over']='mrun --set limits.deadline=1s --set limits.grace=1s -- sleep 1000'
     ['the command of the job is no program']=no_program
     ['the command of the job is too long, with its environment, to be started']=too_long
@@ -146,7 +147,7 @@ test_runs() {
         fi
         eval "${by[$cause]}" </dev/null
         is "$status" "$status_cell" "$status_cell: $cause" || show
-        case $cause in muster\ * | SIG*USR* | SIGTERM* | fewer*)
+        case $cause in muster\ * | SIG*USR* | SIGTERM* | fewer* | checkpoint.alarm*)
             is "$(field verdict.exit_status)" "$status_cell" '  and so says muster status' ;;
         esac
     done < <(rows RUNS)

@@ -65,6 +65,20 @@ test_by_hand() {
     is "$status:$(names hand)" 0:6 'until it is over' || show
 }
 
+# What the library saves there is copied as soon as it is a checkpoint, and stays as long as
+# that takes: each next one would remove it.
+test_copy_own() {
+    spawn own "$MUSTER" run --allow-run-as-root --name own --nproc-per-node 1 --max-restarts 0 \
+        --set checkpoint.watch="$TRASH/own" --set checkpoint.keep=1 --set checkpoint.copy.to="$TRASH/own.copy" \
+        --set checkpoint.copy.every=1s -- sh -c ': >"$MUSTER_RUN_DIR/disk"; exec "$@"' sh "$MUSTER_BUILDDIR/tests/lib/snap_worker" "$TRASH/own" 480000
+    told own checkpoint_copied '/own/step-[0-9]*-[0-9a-f]* was copied to [^ ]*/own.copy' 'one of many is copied while others come'
+    : >muster-runs/own/latest/go
+    wait_exit 60 "$spawned"
+    is "$(grep -c 'was not copied' own.err)" 0 'and none is gone meanwhile' || diag "$(cat own.err)"
+    run "$MUSTER" ckpt verify own.copy
+    is "$status" 0 'what was copied is whole' || show
+}
+
 # What the program names as its last stays: it may start from that by itself.
 test_named() {
     run_kind=megatron begin named --set checkpoint.prune.keep=1 -- --track 10
