@@ -138,7 +138,7 @@ static void after_work(uv_work_t *work, int status)
     } else if (c->rc == -ERR_FORMAT) {
         agent_note(l->agent, "%s/%s is damaged: %s; older ones stay until a newer one "
                    "is whole", c->reading.root, c->reading.name, c->error.text);
-    } else if (c->rc != -ENOENT) {
+    } else if (c->rc != -ENOENT && c->rc != -ECANCELED) { /* else it has gone */
         agent_log(l->agent, "%s/%s was not read again: %s", c->reading.root,
                   c->reading.name, c->error.text);
     }

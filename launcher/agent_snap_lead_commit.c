@@ -263,7 +263,7 @@ static bool read_again(struct lead_save *s)
     s->is_right = snap_reread(s->root, name, &s->lead->check.gate, true, NULL) == 0;
     if (s->is_right) {
         str_copy(s->verified, sizeof(s->verified), name);
-        s->checking[0] = '\0'; /* whoever reads that one finds that it goes */
+        s->checking[0] = '\0'; /* whoever reads that one is told that it has gone */
     }
     return s->is_right;
 }
@@ -282,6 +282,7 @@ static void do_commit(void *arg)
     if (s->is_tidied && s->is_due && snap_is_short(&s->commit, io_direct(), 1) &&
         read_again(s)) {
         snap_tidy(&s->commit, io_direct());
+        reread_gate_leave(&s->lead->check.gate); /* which may have been what has gone */
     }
 }
 

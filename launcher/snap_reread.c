@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 enum {
+    LEAVE_MS = 1000,
     NICE = 19,
     IOPRIO_PROCESS = 1, /* of linux/ioprio.h, absent in old headers */
     IOPRIO_IDLE = 3 << 13,
@@ -55,7 +56,7 @@ static void set(struct reread_gate *g, bool *what, bool value)
 {
     pthread_mutex_lock(&g->lock);
     *what = value;
-    pthread_cond_signal(&g->changed);
+    pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->lock);
 }
 
@@ -69,12 +70,13 @@ void reread_gate_end(struct reread_gate *g)
     set(g, &g->is_over, true);
 }
 
-static bool is_over(struct reread_gate *g)
+static bool is_over(const struct check *c)
 {
+    struct reread_gate *g = c->gate;
     bool ret;
 
     pthread_mutex_lock(&g->lock);
-    ret = g->is_over;
+    ret = g->is_over || (g->is_left && !c->is_urgent);
     pthread_mutex_unlock(&g->lock);
     return ret;
 }
@@ -85,24 +87,45 @@ static struct timespec time_at(uint64_t ms)
                              .tv_nsec = (long)(ms % 1000) * 1000000};
 }
 
+void reread_gate_leave(struct reread_gate *g)
+{
+    const struct timespec end = time_at(clock_mono_ms() + LEAVE_MS);
+    int rc = 0;
+
+    pthread_mutex_lock(&g->lock);
+    g->is_left = g->is_reading;
+    pthread_cond_broadcast(&g->changed);
+    while (g->is_reading && rc == 0) {
+        rc = pthread_cond_timedwait(&g->changed, &g->lock, &end);
+    }
+    pthread_mutex_unlock(&g->lock);
+}
+
+static void note_reading(struct reread_gate *g, bool is_reading)
+{
+    pthread_mutex_lock(&g->lock);
+    g->is_reading = is_reading;
+    g->is_left = g->is_left && !is_reading;
+    pthread_cond_broadcast(&g->changed);
+    pthread_mutex_unlock(&g->lock);
+}
+
 /* Until nobody else wants the disk. False: it is to end. */
 static bool pass(struct check *c)
 {
     struct reread_gate *g = c->gate;
     uint64_t begin_ms = clock_mono_ms();
     const struct timespec end = time_at(begin_ms + REREAD_WAIT_MS - c->waited_ms);
-    bool may_read;
     int rc = 0;
 
     pthread_mutex_lock(&g->lock);
-    while (g->is_held && !c->is_urgent && !g->is_over && rc == 0) {
+    while (g->is_held && !c->is_urgent && !g->is_over && !g->is_left && rc == 0) {
         rc = pthread_cond_timedwait(&g->changed, &g->lock, &end);
     }
-    may_read = !g->is_over;
     pthread_mutex_unlock(&g->lock);
     c->waited_ms += clock_mono_ms() - begin_ms;
     c->waited_ms = c->waited_ms < REREAD_WAIT_MS ? c->waited_ms : REREAD_WAIT_MS;
-    return may_read;
+    return !is_over(c);
 }
 
 /* --- reading --- */
@@ -168,10 +191,18 @@ int snap_reread(const char *root, const char *name, struct reread_gate *g, bool 
 
     c.ops.read = read_on;
     c.io.ops = &c.ops;
-    rc = thread_start_apart(&thread, run, &c, -1);
-    if (rc != 0) {
-        return error_set(e, rc, "no thread to read %s", name);
+    if (!is_urgent) {
+        note_reading(g, true);
     }
-    pthread_join(thread, NULL);
-    return is_over(g) ? -ECANCELED : c.rc;
+    rc = thread_start_apart(&thread, run, &c, -1);
+    if (rc == 0) {
+        pthread_join(thread, NULL);
+        rc = is_over(&c) ? -ECANCELED : c.rc;
+    } else {
+        rc = error_set(e, rc, "no thread to read %s", name);
+    }
+    if (!is_urgent) {
+        note_reading(g, false);
+    }
+    return rc;
 }

@@ -22,12 +22,16 @@ struct reread_gate {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool is_held, is_over;
+    bool is_reading, is_left; /* who may be held */
 };
 
 void reread_gate_init(struct reread_gate *g);
 void reread_gate_destroy(struct reread_gate *g);
 /* Somebody else wants the disk, or no longer does. */
 void reread_gate_hold(struct reread_gate *g, bool is_held);
+/* What may be being read has been removed: it has its room as long as it is open. Who reads,
+ * and is not urgent, ends (-ECANCELED); has ended when this returns, or a second later. */
+void reread_gate_leave(struct reread_gate *g);
 /* It is to end, for good. */
 void reread_gate_end(struct reread_gate *g);
 

@@ -12,9 +12,13 @@
 #include "launcher/commit_bed.h"
 #include "tests/lib/tap.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { STEP = 3 };
@@ -231,6 +235,65 @@ static void test_removed(struct commit_bed *b)
     n_until_removed = -1;
 }
 
+/* How many files this process has open in the checkpoint. */
+static int n_open(void)
+{
+    char path[64], to[PATH_MAX], name[STEP_NAME_BYTES];
+    DIR *dir = opendir("/proc/self/task");
+    const struct dirent *task;
+    int n = 0;
+
+    commit_bed_name(bed, STEP, name);
+    while (dir && (task = readdir(dir))) { /* a thread has a table of its own */
+        for (int fd = 0; fd < 64; fd++) {
+            ssize_t len;
+
+            snprintf(path, sizeof(path), "/proc/self/task/%.16s/fd/%d", task->d_name, fd);
+            len = readlink(path, to, sizeof(to) - 1);
+            to[len > 0 ? len : 0] = '\0';
+            n += strstr(to, name) != NULL;
+        }
+    }
+    closedir(dir);
+    return n;
+}
+
+static int n_open_before, n_open_after;
+
+static void *leave_it(void *arg)
+{
+    while (n_waits == 0) {
+        usleep(1000);
+    }
+    n_open_before = n_open();
+    reread_gate_leave(&gate);
+    n_open_after = n_open();
+    return arg;
+}
+
+/* What has been removed has its room until nobody has it open. */
+static void test_left(struct commit_bed *b)
+{
+    char name[STEP_NAME_BYTES];
+    struct error e;
+    pthread_t thread;
+
+    then = FOR_REAL;
+    n_waits = 0;
+    pthread_create(&thread, NULL, leave_it, NULL);
+    is_int(reread(b, true, &e), -ECANCELED, "what is read is to go, while a save is on its way");
+    pthread_join(thread, NULL);
+    ok(n_open_before > 0, "it was open: %d", n_open_before);
+    is_int(n_open_after, 0, "and is not when it is left");
+    reread_gate_hold(&gate, false);
+    n_waits = 0;
+    reread_gate_leave(&gate);
+    is_int(n_waits, 0, "where nobody reads nobody is waited for");
+    commit_bed_name(b, STEP, name);
+    is_int(snap_reread(b->top, name, &gate, false, &e), 0, "nor is the next one left: %s", e.text);
+    reread_gate_destroy(&gate);
+}
+
 int main(void)
 {
     struct commit_bed b = {0};
@@ -245,6 +308,7 @@ int main(void)
     test_gone(&b);
     test_never(&b);
     bed = &b;
+    test_left(&b);
     test_removed(&b);
     commit_bed_close(&b);
     return tap_done();
