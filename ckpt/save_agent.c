@@ -314,6 +314,12 @@ static void cut_fill(struct agent_way *w)
     unmap(&w->maps[0]);
 }
 
+/* Who writes meanwhile takes one of those that copy, else, for whom the program waits. */
+static bool has_processor_left(const struct save_job *job)
+{
+    return sysconf(_SC_NPROCESSORS_ONLN) > (long)job->n_threads;
+}
+
 /* Not of what the disk has at once. */
 static void tell_fill(struct agent_way *w, const struct save_job *job)
 {
@@ -321,7 +327,7 @@ static void tell_fill(struct agent_way *w, const struct save_job *job)
     struct worker_snap_fill m = {.image_bytes = job->image->bytes,
                                  .may_stay = job->may_stay, .is_chosen = job->is_chosen};
 
-    if (w->copy.n_blocks >= MIN_BLOCKS) {
+    if (w->copy.n_blocks >= MIN_BLOCKS && has_processor_left(job)) {
         str_copy(m.uuid, sizeof(m.uuid), job->gather.uuid);
         w->is_told = client_snap_fill(w->client, &m, NULL) == 0;
     }

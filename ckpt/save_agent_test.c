@@ -57,6 +57,15 @@ int __wrap_client_snap_send(struct client *c, const struct worker_snap_done *tol
                             const struct worker_snap_want *want, struct error *e);
 int __wrap_client_snap_taken(struct client *c, const char *uuid, struct error *e);
 
+static long n_processors = 4;
+long __real_sysconf(int name);
+long __wrap_sysconf(int name);
+
+long __wrap_sysconf(int name)
+{
+    return name == _SC_NPROCESSORS_ONLN ? n_processors : __real_sysconf(name);
+}
+
 struct client *__wrap_client_of(struct muster *m)
 {
     return (struct client *)m;
@@ -558,6 +567,25 @@ static void test_filling(bool mapped)
     teardown(&b);
 }
 
+/* Who writes what is there would take a processor from those that copy. */
+static void test_no_processor(void)
+{
+    struct bench b;
+
+    setup(&b);
+    for (unsigned n = 3; n <= 5; n++) {
+        n_filled = 0;
+        b.job.n_threads = n;
+        resize(&b, BYTES);
+        is_int(save_alone(&b), 0, "%u threads copy", n);
+        is_int(n_filled, n < 4, "of 4 processors %s is left", n < 4 ? "one" : "none");
+        is_int((intmax_t)count(), 2, "all of it is there");
+        is_int(hand(&b), 0, "it is handed over");
+        b.way.ops->done(b.way.self, &b.job);
+    }
+    teardown(&b);
+}
+
 /* What is one block is with the disk at once. */
 static void test_few(void)
 {
@@ -647,6 +675,7 @@ int main(void)
     test_root();
     test_filling(false);
     test_filling(true);
+    test_no_processor();
     test_few();
     test_given_up();
     test_sizes();
