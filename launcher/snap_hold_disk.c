@@ -62,7 +62,7 @@ static bool has_before(const struct slot *s)
 void snap_hold_note_settled(struct snap_hold *h)
 {
     for (struct slot *s = h->slots; s; s = s->next) {
-        if (s->doing == WRITING || s->doing == AHEAD) {
+        if (snap_hold_is_written(s)) {
             s->progress.may_get_room = has_before(s);
         }
     }
@@ -139,7 +139,7 @@ void snap_hold_write_next(struct snap_hold *h)
         return;
     }
     for (struct slot *s = h->slots; s; s = s->next) {
-        if (s->doing == WRITING || s->doing == AHEAD) {
+        if (snap_hold_is_written(s)) {
             return;
         }
         if (s->doing == WAITING && (!first || s->turn < first->turn)) {
@@ -153,12 +153,7 @@ void snap_hold_write_next(struct snap_hold *h)
 
 static bool is_at_work(const struct snap_hold *h)
 {
-    const struct slot *s = h->slots;
-
-    while (s && s->doing != WRITING && s->doing != WAITING && s->doing != AHEAD) {
-        s = s->next;
-    }
-    return s || h->clearing || h->pending;
+    return snap_hold_n_writing(h) > 0 || h->clearing || h->pending;
 }
 
 void snap_hold_drain_ahead(struct snap_hold *h, uint32_t rank, const char *uuid,

@@ -15,7 +15,7 @@ static void settle(struct slot *s, bool is_kept)
 {
     if (is_kept && s->doing == IDLE) {
         snap_hold_set_state(s, SNAP_KEPT);
-    } else if (!is_kept && (s->doing == WRITING || s->doing == AHEAD)) {
+    } else if (!is_kept && snap_hold_is_written(s)) {
         s->is_dropped = true;
         s->progress.cancel = true;
     } else if (!is_kept) {
@@ -51,7 +51,7 @@ void snap_hold_put_off(struct snap_hold *h, const char *uuid)
         if (!is_of(s, uuid)) {
             continue;
         }
-        if (s->doing == WRITING || s->doing == AHEAD) {
+        if (snap_hold_is_written(s)) {
             s->is_put_off = true;
             s->progress.cancel = true;
             continue;
@@ -189,7 +189,7 @@ unsigned snap_hold_n_writing(const struct snap_hold *h)
     unsigned n = 0;
 
     for (const struct slot *s = h->slots; s; s = s->next) {
-        n += s->doing == WAITING || s->doing == WRITING || s->doing == AHEAD;
+        n += s->doing == WAITING || snap_hold_is_written(s);
     }
     return n;
 }

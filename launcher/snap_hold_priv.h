@@ -48,6 +48,12 @@ struct slot {
     uint64_t question;
 };
 
+/* A thread has it on its way to the disk, full or not. */
+static inline bool snap_hold_is_written(const struct slot *s)
+{
+    return s->doing == WRITING || s->doing == AHEAD;
+}
+
 struct leftover;
 
 struct snap_hold {
