@@ -545,7 +545,11 @@ int main(void)
     test_full_while_it_ends();
     test_disk_full();
     test_other_length();
-    test_cut();
+    if (TAP_FINDS_RACES) {
+        skip("memory that is replaced while it is read is a race");
+    } else {
+        test_cut();
+    }
     test_one_at_a_time();
     test_waited_for();
     test_begun_again();
