@@ -243,7 +243,7 @@ static int take_part(void *arg, const char *path, const char *text)
     struct part *t = arg;
     const char *name = last_of(path);
 
-    if (!str_starts(path, "ListPartsResult")) {
+    if (!str_starts(path, "ListParts")) { /* ...Result of most, ...Response of some */
         return -ERR_FORMAT;
     }
     if (strcmp(name, "PartNumber") == 0) {

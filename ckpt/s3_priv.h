@@ -29,6 +29,7 @@ struct s3 {
     char *path;      /* of the bucket, "" where the host is the bucket's */
     char *bucket;
     atomic_bool is_stopped;
+    atomic_bool has_told_uploads; /* that nobody can tell which there are */
     atomic_bool is_adjusted;     /* skew_s is the server's */
     _Atomic int64_t skew_s;      /* its clock less ours */
     pthread_mutex_t lock;        /* of what follows */

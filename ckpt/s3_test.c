@@ -360,6 +360,9 @@ static void test_uploads(void)
         "<Size>7</Size></Part><Part><PartNumber>9</PartNumber><ETag>y</ETag>"
         "<Size>7</Size></Part><IsTruncated>true</IsTruncated>"
         "<NextPartNumberMarker>9</NextPartNumberMarker></ListPartsResult>";
+    static const char other[] =
+        "<ListPartsResponse><Part><PartNumber>1</PartNumber><ETag>z</ETag><Size>7</Size></Part>"
+        "</ListPartsResponse>";
     _s3_uploads_ struct s3_uploads u = {.key = "k"};
     struct s3_part parts[3] = {0};
     _free_ char *text = NULL;
@@ -373,6 +376,9 @@ static void test_uploads(void)
        "one of ours");
     is_str(parts[1].etag, "\"x\"", "its ETag");
     is_int(next, 9, "the next page");
+    is_int(s3_parts_add(TEXT(other), parts, 3, &next, NULL), 0, "parts, as others call them");
+    ok(parts[0].is_there && next == 0, "one, and no further page");
+    is_int(s3_parts_add(TEXT("<Parts/>"), parts, 3, &next, NULL), -ERR_FORMAT, "no list");
     is_int(s3_answer_text(TEXT("<R><UploadId>id</UploadId></R>"), "UploadId",
                           &text, NULL),
            0, "a text");

@@ -3,7 +3,8 @@
  * Objects in parts. What a killed process has sent stays in its upload: the next
  * one finds it by the key, and sends only the parts that are not there with the
  * ETag of its own bytes. That is their MD5 everywhere but under some encryptions,
- * where parts are sent anew.
+ * where parts are sent anew. So they are where nobody can tell what was sent: uploads may be
+ * listed by fewer than may write objects, and not every store lists them, or their parts.
  */
 #include <config.h>
 
@@ -122,30 +123,63 @@ static int list_parts(struct s3 *s, const char *key, const char *id,
     return 0;
 }
 
-int s3_upload_begin(struct s3 *s, const char *key, const char *digest,
-                    struct s3_part *parts, size_t n_parts, char **ret_id,
-                    struct error *e)
+static bool is_untold(int rc)
+{
+    return rc == -EACCES || rc == -EINVAL || rc == -ERR_FORMAT;
+}
+
+/* Once. Who is refused all else, too, is told that by what fails of it. */
+static void tell_untold(struct s3 *s, const struct error *why)
+{
+    char text[sizeof(why->text) + 100];
+
+    if (!atomic_exchange(&s->has_told_uploads, true) && s->limits.tell) {
+        snprintf(text, sizeof(text), "%s; what an earlier push has sent of a file in parts is "
+                 "sent again", why->text);
+        s->limits.tell(s->limits.arg, text);
+    }
+}
+
+/* 1: it has what `parts` says. */
+static int find_upload(struct s3 *s, const char *key, struct s3_part *parts, size_t n_parts,
+                       char **ret_id, struct error *e)
 {
     _s3_uploads_ struct s3_uploads u = {.key = key};
     int rc = find_uploads(s, &u, e);
 
-    memset(parts, 0, n_parts * sizeof(*parts));
-    if (rc < 0) {
+    if (rc < 0 || !u.newest) {
         return rc;
     }
-    if (u.newest) {
-        rc = list_parts(s, key, u.newest, parts, n_parts, e);
-        if (rc == 0) {
-            *ret_id = take_ptr(&u.newest);
-            return 0;
-        }
-        if (rc != -ENOENT) {
-            return rc;
-        }
-        /* Its owner has just completed it, or ended it. */
-        memset(parts, 0, n_parts * sizeof(*parts));
+    rc = list_parts(s, key, u.newest, parts, n_parts, e);
+    if (rc == 0) {
+        *ret_id = take_ptr(&u.newest);
+        return 1;
     }
-    return create(s, key, digest, ret_id, e);
+    /* Its owner has just completed it, or ended it. */
+    return rc == -ENOENT ? 0 : error_wrap(e, "parts of %s", key);
+}
+
+int s3_upload_begin(struct s3 *s, const char *key, const char *digest,
+                    struct s3_part *parts, size_t n_parts, char **ret_id,
+                    struct error *e)
+{
+    struct error why = {0};
+    int rc;
+
+    memset(parts, 0, n_parts * sizeof(*parts));
+    rc = find_upload(s, key, parts, n_parts, ret_id, &why);
+    if (rc > 0) {
+        return 0;
+    }
+    if (rc < 0 && !is_untold(rc)) {
+        return error_text(e, why.code, "%s", why.text);
+    }
+    memset(parts, 0, n_parts * sizeof(*parts));
+    rc = create(s, key, digest, ret_id, e);
+    if (rc == 0 && why.code && is_untold(-why.code)) {
+        tell_untold(s, &why);
+    }
+    return rc;
 }
 
 /* --- parts --- */

@@ -62,6 +62,42 @@ test_killed() {
     AWS_ENDPOINT_URL=http://127.0.0.1:$(cat proxy.port)
 }
 
+# cut_push CASE: one that is killed with parts under way.
+cut_push() {
+    rules '{"kill_after": 4}'
+    killed "$1"
+    [ "$status" = 137 ] || bail_out "not killed: $status"
+    grep -q '^PUT .*uploadId' log || bail_out "no part was sent: $(cat log)"
+}
+
+# Rights may end at objects, and not every store knows all calls, or answers as others do.
+test_untold() {
+    make_step untold 1 1 4300000
+    local what answer n=0
+    rm -rf d && cp -r untold d
+    while read -r what answer; do
+        n=$((n + 1))
+        cut_push "untold-$n"
+        rules "{\"fail\": {\"match\": \"$what\", \"times\": 99, $answer}}"
+        killed "untold-$n"
+        is "$status" 0 "a push goes on where nobody tells what was sent, case $n" || show
+        is "$(grep -c 'is sent again' err)" 1 'and says once that it sends it again' || show
+        matches "$(cat err)" "^muster: (uploads|parts) of untold-$n/.*safetensors" 'of which file, and why'
+        rules '{}'
+        is "$(state_of "s3://bucket/untold-$n")" whole 'it is whole'
+    done <<'EOF'
+GET.*[?&]uploads "status": 403, "code": "AccessDenied"
+GET.*[?&]uploads "status": 501, "code": "NotImplemented"
+GET.*uploadId= "status": 403, "code": "AccessDenied"
+GET.*uploadId= "status": 200, "body": "<Parts>"
+EOF
+    is "$(s3_do uploads bucket | grep 'untold-[34]' || :)" '' 'where uploads are told the one before has ended'
+    rules '{"fail": {"match": "GET.*[?&]uploads", "times": 99, "status": 500, "code": "InternalError"}}'
+    AWS_MAX_ATTEMPTS=2 run ckpt push "untold/$step" s3://bucket/untold-failed --part-size 1Mi
+    is "$status" 75 'a store that fails is none that does not tell' || show
+    rules '{}'
+}
+
 # Until COMMIT is there it is no checkpoint.
 test_unsealed() {
     make_step unsealed 1 1 4300000
