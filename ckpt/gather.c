@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "ckpt/crowd.h"
 #include "ckpt/index.h"
 #include "ckpt/part.h"
 #include "ckpt/step_priv.h"
@@ -91,6 +92,39 @@ static int check_file(struct step_save *s, uint32_t rank, const struct part *p,
                           (unsigned long long)bytes, (unsigned long long)p->file_bytes);
     }
     return rc < 0 ? error_set(e, -rc, "look at %s", name) : 0;
+}
+
+struct reading {
+    struct step_save *save;
+    const struct gather *gather;
+    struct parts *parts;
+};
+
+static int read_rank(void *arg, size_t rank, struct error *e)
+{
+    const struct reading *r = arg;
+    struct part *p = &r->parts->all[rank];
+    int rc = read_part(r->save, r->gather, (uint32_t)rank, p, e);
+
+    return rc < 0 ? rc : check_file(r->save, (uint32_t)rank, p, e);
+}
+
+/* Of many ranks it is the answers of a filesystem over a network that take long, one after
+ * the other. */
+static int read_parts(struct step_save *s, const struct gather *g, struct parts *p,
+                      struct error *e)
+{
+    enum { READERS = 16 };
+    struct reading r = {s, g, p};
+    const struct crowd crowd = {.n_threads = step_save_io(s)->is_shared ? READERS : 1,
+                                .work = read_rank, .arg = &r};
+
+    p->all = calloc((size_t)g->n_ranks + 1, sizeof(*p->all));
+    if (!p->all || g->n_ranks == 0) {
+        return error_set(e, g->n_ranks ? ENOMEM : EINVAL, "commit");
+    }
+    p->n = g->n_ranks;
+    return crowd_run(&crowd, p->n, e);
 }
 
 /* --- the index --- */
@@ -282,16 +316,8 @@ int gather_commit(struct step_save *s, const struct gather *g, struct error *e)
 {
     __attribute__((cleanup(parts_release))) struct parts p = {0};
     _manifest_ struct manifest m = {0};
-    int rc = 0;
+    int rc = read_parts(s, g, &p, e);
 
-    p.all = calloc((size_t)g->n_ranks + 1, sizeof(*p.all));
-    if (!p.all || g->n_ranks == 0) {
-        return error_set(e, g->n_ranks ? ENOMEM : EINVAL, "commit");
-    }
-    for (p.n = 0; p.n < g->n_ranks && rc == 0; p.n++) {
-        rc = read_part(s, g, (uint32_t)p.n, &p.all[p.n], e);
-        rc = rc < 0 ? rc : check_file(s, (uint32_t)p.n, &p.all[p.n], e);
-    }
     rc = rc < 0 ? rc : choose_token(s, g, &m.token, e);
     rc = rc < 0 ? rc : fill_manifest(g, &p, &m, e);
     rc = rc < 0 ? rc : clear_way(s, e);

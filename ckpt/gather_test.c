@@ -18,9 +18,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { N = 2, BYTES = 8 /* of each rank */ };
@@ -495,6 +497,70 @@ static void test_tidy(void)
     drop(31);
 }
 
+/* --- at once --- */
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    unsigned n_now, n_most; /* in the middle of opening a part */
+    unsigned n_wanted;      /* that wait for each other */
+} meeting = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+/* Who opens a part waits until so many do; not for ever, for it may be alone. */
+static int open_file_met(struct io *io, int dir, const char *name)
+{
+    struct timespec until;
+
+    (void)io;
+    if (str_ends(name, ".part")) {
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += 30;
+        pthread_mutex_lock(&meeting.lock);
+        meeting.n_now++;
+        meeting.n_most = meeting.n_now > meeting.n_most ? meeting.n_now : meeting.n_most;
+        pthread_cond_broadcast(&meeting.changed);
+        while (meeting.n_most < meeting.n_wanted &&
+               pthread_cond_timedwait(&meeting.changed, &meeting.lock, &until) == 0) {
+        }
+        meeting.n_now--;
+        pthread_mutex_unlock(&meeting.lock);
+    }
+    return io_system()->ops->open_file(io_system(), dir, name);
+}
+
+static int commit_met(uint64_t step, bool is_shared, unsigned n_wanted, struct error *e)
+{
+    struct io_ops ops = *io_system()->ops;
+    struct io io = {.ops = &ops, .is_shared = is_shared};
+
+    ops.open_file = open_file_met;
+    meeting.n_most = 0;
+    meeting.n_wanted = n_wanted;
+    write_ranks(step);
+    return commit(&io, step, 7, N, e);
+}
+
+/* A filesystem over a network takes long to answer, and answers many as fast as one. */
+static void test_at_once(void)
+{
+    struct error e = {0};
+    char name[STEP_NAME_BYTES], path[128];
+
+    is_int(commit_met(40, true, N, &e), 0, "a checkpoint of two: %s", e.text);
+    is_int((int)meeting.n_most, N, "whose parts are read at the same time");
+    is_int(commit_met(41, false, 1, &e), 0, "where that may not be: %s", e.text);
+    is_int((int)meeting.n_most, 1, "they are read one after the other");
+    write_ranks(42);
+    step_name(42, uuid_of(42), name);
+    snprintf(path, sizeof(path), "%s/r00001.part", name);
+    unlinkat(root, path, 0);
+    is_int(commit(io_system(), 42, 7, N, &e), -ENODATA, "one that lacks a part is none");
+    like(e.text, "r00001.part is not there", "and which is told");
+    for (uint64_t step = 40; step <= 42; step++) {
+        drop(step);
+    }
+}
+
 int main(void)
 {
     root = mkdtemp(root_path) ? open(root_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
@@ -509,6 +575,7 @@ int main(void)
     test_refused();
     test_again();
     test_tidy();
+    test_at_once();
     close(root);
     fs_remove_tree(root_path, NULL);
     return tap_done();

@@ -241,7 +241,7 @@ const struct io_ops io_system_ops = {
 
 struct io *io_system(void)
 {
-    static struct io io = {.ops = &io_system_ops};
+    static struct io io = {.ops = &io_system_ops, .is_shared = true};
 
     return &io;
 }

@@ -72,6 +72,7 @@ struct io {
     const struct io_ops *ops;
     /* From the start of a file, all of it. NULL: one block after the other. */
     int (*write_blocks)(struct io *io, int fd, const struct io_blocks *b);
+    bool is_shared; /* several threads may call at once */
 };
 
 extern const struct io_ops io_system_ops;

@@ -286,7 +286,7 @@ static int write_blocks(struct io *io, int fd, const struct io_blocks *b)
     return d->no_ring ? write_plain(&s, 0, true) : write_ring(&s);
 }
 
-#define WAY(...) {.io = {&io_system_ops, write_blocks}, __VA_ARGS__}
+#define WAY(...) {.io = {&io_system_ops, write_blocks, true}, __VA_ARGS__}
 
 struct io *io_direct_without(bool ring, bool direct)
 {
