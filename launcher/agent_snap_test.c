@@ -15,6 +15,7 @@
 #include "ckpt/step.h"
 #include "launcher/lead_bed.h"
 #include "launcher/snap_bed.h"
+#include "tests/lib/fds.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -355,22 +356,6 @@ static bool is_in_memory(const struct bed *b)
     return snap_dir_has_agent(b->agent.run.id, b->agent.index);
 }
 
-static int count_one(void *arg, const char *name)
-{
-    (void)name;
-    ++*(int *)arg;
-    return 0;
-}
-
-static int n_open(void)
-{
-    _close_ int fds = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int n = 0;
-
-    io_system()->ops->list(io_system(), fds, count_one, &n);
-    return n;
-}
-
 /* --- a save --- */
 
 static void test_saved(struct bed *b)
@@ -465,12 +450,12 @@ static void test_late(struct bed *b)
     begin(b, 0, 9, UUID(1), ROOM);
     wait_answered(b);
     forget_all();
-    before = n_open();
+    before = fds_n_open();
     begin(b, 1, 9, UUID(1), ROOM);
     b->crew.generation++;
     wait_answered(b);
     is_int(answered.n, 0, "nobody is answered");
-    is_int(n_open(), before + 1, "nothing stays open but the memory");
+    is_int(fds_n_open(), before + 1, "nothing stays open but the memory");
     b->crew.generation = GENERATION;
     close_bed(b);
 }
