@@ -5,9 +5,9 @@
 
 #include "base/cleanup.h"
 #include "base/link_bed.h"
+#include "tests/lib/fds.h"
 #include "tests/lib/tap.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -157,20 +157,6 @@ static void test_crowd_of_strangers(void)
     world_close(&w);
 }
 
-static int count_fds(void)
-{
-    DIR *all = opendir("/proc/self/fd");
-    int n = 0;
-
-    while (all && readdir(all)) {
-        n++;
-    }
-    if (all) {
-        closedir(all);
-    }
-    return n;
-}
-
 enum { N_FLOOD = 4000, N_FLOOD_PEERS = 8 };
 
 /* Opens connections as fast as they are taken, each left as it is, and stays. */
@@ -217,7 +203,7 @@ static void test_flood(void)
         w.stop_after = 1;
         world_run(&w);
         n_met += w.n_frames == 1 && w.n_down == 0;
-        n = count_fds();
+        n = fds_n_open();
         most = n > most ? n : most;
         link_close(w.accepted);
         link_close(w.connector);

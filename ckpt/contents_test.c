@@ -9,10 +9,10 @@
 
 #include "base/cleanup.h"
 #include "ckpt/found_bed.h"
+#include "tests/lib/fds.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -20,23 +20,6 @@
 
 static char top[FOUND_BED_PATH_BYTES];
 static int dir = -1;
-
-static int count_one(void *arg, const char *name)
-{
-    (void)name;
-    ++*(int *)arg;
-    return 0;
-}
-
-/* What this process has open. */
-static int n_open(void)
-{
-    _close_ int fds = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int n = 0;
-
-    io_system()->ops->list(io_system(), fds, count_one, &n);
-    return n;
-}
 
 static int open_contents(const char *name, struct contents *ret, struct error *e)
 {
@@ -77,7 +60,7 @@ static const struct bytes bytes = {{0, 1, 2, 3}, {10, 11, 12, 13, 14, 15}};
 
 static void test_ranges(void)
 {
-    int before = n_open();
+    int before = fds_n_open();
     struct contents c = {0};
     struct error e;
     float a[3] = {-1, -1, -1};
@@ -95,7 +78,7 @@ static void test_ranges(void)
     ok(a[0] == 1, "is nothing");
     contents_release(&c);
     contents_release(&c);
-    is_int(n_open(), before, "nothing stays open");
+    is_int(fds_n_open(), before, "nothing stays open");
 }
 
 /* After it was opened. */
@@ -116,13 +99,13 @@ static void test_cut_later(void)
 /* What the whole file would have, before anything is read of it. */
 static void test_cut(void)
 {
-    int before = n_open();
+    int before = fds_n_open();
     struct contents c = {0};
     struct error e;
 
     put_st("cut.safetensors", header, &bytes, sizeof(bytes) - 1);
     is_int(open_contents("cut.safetensors", &c, &e), -ERR_FORMAT, "one byte less: %s", e.text);
-    is_int(n_open(), before, "nothing stays open");
+    is_int(fds_n_open(), before, "nothing stays open");
 }
 
 /* Some files of a directory are of another form, and what is wrong with one is told. */
@@ -130,7 +113,7 @@ static void test_directory(void)
 {
     static const char one[] = "{\"w\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}";
     static const char two[] = "{\"v\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]}}";
-    int before = n_open();
+    int before = fds_n_open();
     struct contents c = {0};
     char v[3] = "", w[2] = "";
     struct error e;
@@ -149,12 +132,12 @@ static void test_directory(void)
     contents_release(&c);
     put_st("epoch_1/c.safetensors", one, "ab", 2);
     is_int(open_contents("epoch_1", &c, &e), -EINVAL, "a tensor twice");
-    is_int(n_open(), before, "nothing stays open");
+    is_int(fds_n_open(), before, "nothing stays open");
     mkdirat(dir, "epoch_1/0.safetensors", 0700);
     unlinkat(dir, "epoch_1/c.safetensors", 0);
     is_int(open_contents("epoch_1", &c, &e), -EINVAL, "the first is no file");
     like(e.text, "epoch_1: 0.safetensors is no file", "is told");
-    is_int(n_open(), before, "nothing stays open");
+    is_int(fds_n_open(), before, "nothing stays open");
 }
 
 /* What all agree on but one, wherever that one is. */

@@ -281,16 +281,9 @@ static int fill_manifest(const struct gather *g, struct parts *p,
     return 0;
 }
 
-/* 1: there is a COMMIT; 0: there is none; else nobody can tell. */
 static int look_for_commit(const struct step_save *s)
 {
-    struct io *io = step_save_io(s);
-    int fd = io->ops->open_file(io, step_save_dir(s), STEP_COMMIT);
-
-    if (fd >= 0) {
-        io->ops->close(io, fd);
-    }
-    return fd >= 0 ? 1 : fd == -ENOENT ? 0 : fd;
+    return step_look_for(step_save_io(s), step_save_dir(s), STEP_COMMIT);
 }
 
 /* Whoever was killed while it committed has left what it had made so far. Its COMMIT under

@@ -200,7 +200,9 @@ static void sort_by_byte(const struct held *from, struct held *to, size_t n, uns
     }
 }
 
-/* By key, from the last byte on; where that is the same, by all of the name. */
+/* By key, from the last byte on; where that is the same, by all of the name. Not by
+ * sort_by_key(), which moves each item once, to wherever it belongs: of many tensors sharing
+ * out took up to a third longer with that. */
 static int sort_held(struct held **held, size_t n)
 {
     struct held *from = *held, *to = pages_calloc(n + 1, sizeof(*to));

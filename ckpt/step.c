@@ -258,14 +258,21 @@ static int check_name(const struct step *s, struct error *e)
                       s->name, name);
 }
 
-int step_or_gone(const struct step *s, int rc, struct error *e)
+int step_look_for(struct io *io, int dir, const char *name)
 {
-    int fd = s->io->ops->open_file(s->io, s->dir, STEP_COMMIT);
+    int fd = io->ops->open_file(io, dir, name);
 
     if (fd >= 0) {
-        s->io->ops->close(s->io, fd);
+        io->ops->close(io, fd);
     }
-    return fd == -ENOENT || fd == -ESTALE
+    return fd >= 0 ? 1 : fd == -ENOENT ? 0 : fd;
+}
+
+int step_or_gone(const struct step *s, int rc, struct error *e)
+{
+    int has = step_look_for(s->io, s->dir, STEP_COMMIT);
+
+    return has == 0 || has == -ESTALE
                ? error_text(e, ENOENT, "%s has no COMMIT any more: it is being removed",
                             s->name)
                : rc;

@@ -24,7 +24,10 @@
 #define STEP_MANIFEST "manifest.json"
 #define STEP_INDEX "tensors.index"
 
-/* Its manifest is there, which is before COMMIT is. */
+/* 1: there is a file of that name in the directory; 0: there is none; else nobody can tell. */
+int step_look_for(struct io *io, int dir, const char *name);
+
+/* Its manifest is there, which is before COMMIT is; or nobody can tell. */
 bool step_is_sealed(struct io *io, int dir);
 
 /* Takes COMMIT away, and leaves that on the disk: nothing else may go before. */

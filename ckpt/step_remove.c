@@ -50,16 +50,6 @@ static int remove_ours(void *arg, const char *name)
     return rc == -ENOENT ? 0 : rc;
 }
 
-static bool has(struct io *io, int dir, const char *name)
-{
-    int fd = io->ops->open_file(io, dir, name);
-
-    if (fd >= 0) {
-        io->ops->close(io, fd);
-    }
-    return fd >= 0;
-}
-
 /* COMMIT under another name says that this was one, and is to go: whoever finds that goes
  * on, and takes nothing for it that somebody is saving. On the disk before the rest goes. */
 static int mark(struct io *io, int dir)
@@ -83,7 +73,7 @@ static int mark_or_uncommit(struct io *io, int dir)
 
     if (is_no_room(rc)) {
         rc = step_uncommit(io, dir);
-        return is_no_room(rc) && !has(io, dir, STEP_COMMIT) ? 0 : rc;
+        return is_no_room(rc) && step_look_for(io, dir, STEP_COMMIT) <= 0 ? 0 : rc;
     }
     return rc;
 }
@@ -177,7 +167,8 @@ int step_remove_all(struct io *io, int root, const char *name, struct error *e)
 static bool is_half_removed(struct io *io, int root, const char *name)
 {
     int dir = io->ops->open_dir(io, root, name);
-    bool is = dir >= 0 && has(io, dir, STEP_COMMIT_OLD) && !has(io, dir, STEP_COMMIT);
+    bool is = dir >= 0 && step_look_for(io, dir, STEP_COMMIT_OLD) > 0 &&
+              step_look_for(io, dir, STEP_COMMIT) <= 0;
 
     if (dir >= 0) {
         io->ops->close(io, dir);
@@ -203,19 +194,8 @@ int step_sweep(struct io *io, int root, struct error *e)
 
 bool step_is_sealed(struct io *io, int dir)
 {
-    static const char *const marks[] = {STEP_COMMIT, STEP_MANIFEST};
-
-    for (size_t i = 0; i < ARRAY_SIZE(marks); i++) {
-        int fd = io->ops->open_file(io, dir, marks[i]);
-
-        if (fd != -ENOENT) {
-            if (fd >= 0) {
-                io->ops->close(io, fd);
-            }
-            return true;
-        }
-    }
-    return false;
+    return step_look_for(io, dir, STEP_COMMIT) != 0 ||
+           step_look_for(io, dir, STEP_MANIFEST) != 0;
 }
 
 int step_remove_files(struct io *io, int root, const char *name,

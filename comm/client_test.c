@@ -12,9 +12,9 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "tests/lib/fds.h"
 #include "tests/lib/tap.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -115,20 +115,6 @@ static void close_client(struct agent *a, struct client *c)
     agent_bed_remove(&a->place);
 }
 
-static int count_open(void)
-{
-    DIR *dir = opendir("/proc/self/fd");
-    int n = 0;
-
-    while (dir && readdir(dir)) {
-        n++;
-    }
-    if (dir) {
-        closedir(dir);
-    }
-    return n;
-}
-
 static bool is_private(int fd)
 {
     return fd >= 0 && (fcntl(fd, F_GETFD) & FD_CLOEXEC);
@@ -142,7 +128,7 @@ static void test_join(void)
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct answer comm = {.n = 1, .n_fds = cases[i].n_fds};
-        int before = count_open(), fds[2] = {-1, -1};
+        int before = fds_n_open(), fds[2] = {-1, -1};
         struct error e = {0};
         struct client *c;
         struct agent a;
@@ -159,7 +145,7 @@ static void test_join(void)
             close(fds[1]);
         }
         close_client(&a, c);
-        is_int(count_open(), before, "none is left");
+        is_int(fds_n_open(), before, "none is left");
     }
 }
 
@@ -174,7 +160,7 @@ static void test_snap(void)
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct answer snap = {.n = 1, .n_fds = cases[i].n_fds};
-        int before = count_open(), fd = -1;
+        int before = fds_n_open(), fd = -1;
         struct worker_snap got;
         struct error e = {0};
         struct client *c;
@@ -189,7 +175,7 @@ static void test_snap(void)
         ok((fd >= 0) == (cases[i].rc == 0), "memory comes, or none does");
         close_fd(&fd);
         close_client(&a, c);
-        is_int(count_open(), before, "nothing is left");
+        is_int(fds_n_open(), before, "nothing is left");
     }
 }
 

@@ -6,14 +6,11 @@
  */
 #include <config.h>
 
-#include "launcher/agent_snap_priv.h"
+#include "launcher/agent_snap_bed.h"
 
-#include "base/fs.h"
 #include "base/mapguard.h"
 #include "base/str.h"
 #include "ckpt/io.h"
-#include "launcher/hold_bed.h"
-#include "launcher/lead_bed.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -24,13 +21,6 @@
 #include <unistd.h>
 
 enum { GENERATION = 2 /* of hold_bed.c */ };
-
-struct bed {
-    struct agent agent;
-    struct agent_snap snap;
-    struct crew crew;
-    struct hold_bed hold;
-};
 
 /* --- what the lead hears --- */
 
@@ -49,43 +39,16 @@ void __wrap_agent_fact_send(struct agent *a, struct jsonw *w)
     n_told++;
 }
 
-static void open_bed(struct bed *b)
+static void open_bed(struct agent_snap_bed *b)
 {
-    memset(b, 0, sizeof(*b));
-    lead_bed_make(&b->agent);
+    agent_snap_bed_open(b);
     snprintf(b->agent.run.id, sizeof(b->agent.run.id), "snap_recall_test-%d", (int)getpid());
     b->agent.config.job->checkpoint.levels = JOB_LEVEL_MEMORY | JOB_LEVEL_DISK;
-    hold_bed_open(&b->hold, 1 << 20);
-    b->snap.hold = b->hold.hold;
-    b->snap.agent = &b->agent;
-    b->snap.timer = calloc(1, sizeof(*b->snap.timer));
-    if (!b->snap.timer || uv_timer_init(&b->agent.loop, b->snap.timer) < 0) {
-        bail_out("memory");
-    }
-    b->agent.snap = &b->snap;
-    b->crew.agent = &b->agent;
     b->crew.generation = GENERATION;
     n_told = 0;
 }
 
-static void close_bed(struct bed *b)
-{
-    while (b->snap.saved) {
-        struct saved *s = b->snap.saved;
-
-        b->snap.saved = s->next;
-        free(s);
-    }
-    uv_timer_stop(b->snap.timer);
-    uv_close((uv_handle_t *)b->snap.timer, (uv_close_cb)free);
-    uv_run(&b->agent.loop, UV_RUN_NOWAIT);
-    b->agent.snap = NULL;
-    hold_bed_close(&b->hold);
-    fs_remove_tree(b->agent.run.dir, NULL);
-    lead_bed_release(&b->agent);
-}
-
-static size_t n_saved(const struct bed *b)
+static size_t n_saved(const struct agent_snap_bed *b)
 {
     size_t n = 0;
 
@@ -95,14 +58,14 @@ static size_t n_saved(const struct bed *b)
     return n;
 }
 
-static bool is_telling(const struct bed *b)
+static bool is_telling(const struct agent_snap_bed *b)
 {
     return uv_is_active((uv_handle_t *)b->snap.timer);
 }
 
 /* --- workers that have ended --- */
 
-static void test_offered(struct bed *b)
+static void test_offered(struct agent_snap_bed *b)
 {
     const struct saved *s;
 
@@ -134,11 +97,11 @@ static void test_offered(struct bed *b)
     b->agent.snap = NULL;
     agent_snap_offer(&b->crew);
     b->agent.snap = &b->snap;
-    close_bed(b);
+    agent_snap_bed_close(b);
 }
 
 /* Its worker was killed as it handed it over. */
-static void test_unfilled(struct bed *b)
+static void test_unfilled(struct agent_snap_bed *b)
 {
     open_bed(b);
     hold_bed_begin(&b->hold, 1, 4, UUID(4), HOLD_ROOM);
@@ -149,10 +112,10 @@ static void test_unfilled(struct bed *b)
        "one that had no end has failed: %s", told[0]);
     ok(strstr(told[0], "\"error\":103"), "for that");
     ok(n_saved(b) == 0 && !is_telling(b), "which is told once");
-    close_bed(b);
+    agent_snap_bed_close(b);
 }
 
-static void test_late(struct bed *b)
+static void test_late(struct agent_snap_bed *b)
 {
     open_bed(b);
     hold_bed_stay(&b->hold, 0, 1, UUID(1));
@@ -166,13 +129,13 @@ static void test_late(struct bed *b)
     agent_snap_offer_late(&b->snap, GENERATION, GENERATION - 1);
     ok(n_told == 1 && b->snap.saved && b->snap.saved->again == GENERATION,
        "but in the one before");
-    close_bed(b);
+    agent_snap_bed_close(b);
 }
 
 /* --- of an agent before this one --- */
 
 /* As an agent of that run has left it, of rank 0 or more. */
-static void leave(struct bed *b, uint32_t rank, uint64_t step, enum snap_state state)
+static void leave(struct agent_snap_bed *b, uint32_t rank, uint64_t step, enum snap_state state)
 {
     const struct snap_want want = {.room = HOLD_ROOM, .n_threads = 1};
     struct snap *s = NULL;
@@ -205,25 +168,25 @@ static void leave(struct bed *b, uint32_t rank, uint64_t step, enum snap_state s
 }
 
 /* A hold of its own is made for that. */
-static void recall(struct bed *b)
+static void recall(struct agent_snap_bed *b)
 {
     b->agent.snap = NULL;
     agent_snap_recall(&b->agent);
 }
 
-static bool is_in_memory(const struct bed *b)
+static bool is_in_memory(const struct agent_snap_bed *b)
 {
     return snap_dir_has_agent(b->agent.run.id, b->agent.index);
 }
 
-static void drop(struct bed *b)
+static void drop(struct agent_snap_bed *b)
 {
     agent_snap_stop(&b->agent, false);
     snap_dir_remove(b->agent.run.id, NULL);
     b->agent.snap = &b->snap;
 }
 
-static void test_recalled(struct bed *b)
+static void test_recalled(struct agent_snap_bed *b)
 {
     const struct saved *s;
 
@@ -252,12 +215,12 @@ static void test_recalled(struct bed *b)
     ok(!b->agent.snap && !is_in_memory(b),
        "where the job wants none in memory nobody comes later, and takes it for ours");
     drop(b);
-    close_bed(b);
+    agent_snap_bed_close(b);
 }
 
 int main(void)
 {
-    struct bed *b = calloc(1, sizeof(*b));
+    struct agent_snap_bed *b = calloc(1, sizeof(*b));
 
     if (!b) {
         bail_out("memory");

@@ -6,12 +6,9 @@
  */
 #include <config.h>
 
-#include "launcher/agent_snap_priv.h"
+#include "launcher/agent_snap_bed.h"
 
-#include "base/fs.h"
 #include "base/mapguard.h"
-#include "launcher/hold_bed.h"
-#include "launcher/lead_bed.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -20,12 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct bed {
-    struct agent agent;
-    struct agent_snap snap;
-    struct hold_bed hold;
-};
 
 /* --- the disk, which takes nothing before it is let --- */
 
@@ -46,7 +37,7 @@ static ssize_t write_late(struct io *io, int fd, const void *data, size_t len,
 
 /* --- an agent without workers --- */
 
-static struct bed *the_bed; /* the hold's callbacks have an argument of their own */
+static struct agent_snap_bed *the_bed; /* the hold's callbacks have an argument of their own */
 static char told[1024];
 static atomic_int n_ended;
 
@@ -65,13 +56,11 @@ static void on_written(void *arg, const struct snap_head *head, const struct err
     n_ended++;
 }
 
-static void open_bed(struct bed *b)
+static void open_bed(struct agent_snap_bed *b)
 {
     struct snap_hold_config config;
 
-    memset(b, 0, sizeof(*b));
-    lead_bed_make(&b->agent);
-    hold_bed_open(&b->hold, 1 << 20);
+    agent_snap_bed_open(b);
     snap_hold_destroy(b->hold.hold);
     slow_ops = io_system_ops;
     slow_ops.write = write_late;
@@ -79,37 +68,14 @@ static void open_bed(struct bed *b)
     config.io = &slow;
     config.on_written = on_written;
     b->hold.hold = b->snap.hold = snap_bed_hold(&config);
-    b->snap.agent = &b->agent;
-    b->snap.timer = calloc(1, sizeof(*b->snap.timer));
-    if (!b->snap.timer || uv_timer_init(&b->agent.loop, b->snap.timer) < 0) {
-        bail_out("memory");
-    }
-    b->agent.snap = &b->snap;
     the_bed = b;
     told[0] = '\0';
     n_ended = n_begun = 0;
     may_write = true;
 }
 
-static void close_bed(struct bed *b)
-{
-    while (b->snap.saved) {
-        struct saved *s = b->snap.saved;
-
-        b->snap.saved = s->next;
-        free(s);
-    }
-    uv_timer_stop(b->snap.timer);
-    uv_close((uv_handle_t *)b->snap.timer, (uv_close_cb)free);
-    uv_run(&b->agent.loop, UV_RUN_NOWAIT);
-    b->agent.snap = NULL;
-    hold_bed_close(&b->hold);
-    fs_remove_tree(b->agent.run.dir, NULL);
-    lead_bed_release(&b->agent);
-}
-
 /* Rank 0 has handed it over, in that try. */
-static void add(struct bed *b, uint32_t again)
+static void add(struct agent_snap_bed *b, uint32_t again)
 {
     struct saved *s = calloc(1, sizeof(*s));
 
@@ -122,7 +88,7 @@ static void add(struct bed *b, uint32_t again)
     b->snap.saved = s;
 }
 
-static void settled(struct bed *b, uint32_t again, uint32_t on)
+static void settled(struct agent_snap_bed *b, uint32_t again, uint32_t on)
 {
     const struct snap_verdict v = {.uuid = UUID(1), .error = ENOSPC, .why = "full",
                                    .stays = true, .again = again, .on = on};
@@ -142,7 +108,7 @@ static bool is_told(unsigned again)
 
 enum { GENERATION = 2 }; /* of hold_bed.c */
 
-static void test_ended(struct bed *b)
+static void test_ended(struct agent_snap_bed *b)
 {
     open_bed(b);
     is_int(hold_bed_stay(&b->hold, 0, 1, UUID(1)), 0, "a save in memory");
@@ -156,11 +122,11 @@ static void test_ended(struct bed *b)
        "a late word of the try before changes nothing");
     settled(b, GENERATION, 0);
     ok(!b->snap.saved && !told[0], "one try for each generation");
-    close_bed(b);
+    agent_snap_bed_close(b);
 }
 
 /* Its write, which nobody can stop at once, ends after the word that it is to stay. */
-static void test_writing(struct bed *b)
+static void test_writing(struct agent_snap_bed *b)
 {
     open_bed(b);
     may_write = false;
@@ -178,23 +144,23 @@ static void test_writing(struct bed *b)
         poll(NULL, 0, 1);
     }
     ok(is_told(GENERATION), "but as soon as it has ended: %s", told);
-    close_bed(b);
+    agent_snap_bed_close(b);
 }
 
 /* An agent that was started anew has what the one before it has saved. */
-static void test_anew(struct bed *b)
+static void test_anew(struct agent_snap_bed *b)
 {
     open_bed(b);
     is_int(hold_bed_stay(&b->hold, 0, 1, UUID(1)), 0, "a save in memory");
     add(b, 0);
     settled(b, 0, 5);
     ok(is_told(5), "joins the try that is on: %s", told);
-    close_bed(b);
+    agent_snap_bed_close(b);
 }
 
 int main(void)
 {
-    struct bed *b = calloc(1, sizeof(*b));
+    struct agent_snap_bed *b = calloc(1, sizeof(*b));
 
     if (!b) {
         bail_out("memory");

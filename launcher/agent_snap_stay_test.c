@@ -6,12 +6,8 @@
  */
 #include <config.h>
 
-#include "launcher/agent_snap_priv.h"
+#include "launcher/agent_snap_bed.h"
 
-#include "base/fs.h"
-#include "launcher/crew.h"
-#include "launcher/hold_bed.h"
-#include "launcher/lead_bed.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -24,13 +20,6 @@ enum { FIRST_RANK = 4 };
 
 static const unsigned disk = 1u << INTERVAL_DISK, partner = 1u << INTERVAL_PARTNER,
                       untold = 1u << INTERVAL_MEMORY;
-
-struct bed {
-    struct agent agent;
-    struct agent_snap snap;
-    struct crew crew;
-    struct hold_bed hold;
-};
 
 /* What the lead was told last, and of which save its worker. */
 static char told[1024];
@@ -83,15 +72,9 @@ void __wrap_snap_hold_end_ahead(struct snap_hold *h, uint32_t rank, const char *
     str_copy(ahead.uuid, sizeof(ahead.uuid), uuid);
 }
 
-static void open_bed(struct bed *b)
+static void open_bed(struct agent_snap_bed *b)
 {
-    memset(b, 0, sizeof(*b));
-    lead_bed_make(&b->agent);
-    hold_bed_open(&b->hold, 1 << 20);
-    b->snap.hold = b->hold.hold;
-    b->snap.agent = &b->agent;
-    b->agent.snap = &b->snap;
-    b->crew.agent = &b->agent;
+    agent_snap_bed_open(b);
     b->crew.layout.first_rank = FIRST_RANK;
     b->agent.config.job->checkpoint.disk_every_ms = 1000;
     told[0] = '\0';
@@ -99,23 +82,8 @@ static void open_bed(struct bed *b)
     n_told = 0;
 }
 
-static void close_bed(struct bed *b)
-{
-    while (b->snap.saved) {
-        struct saved *s = b->snap.saved;
-
-        b->snap.saved = s->next;
-        free(s);
-    }
-    agent_snap_forget_ranks(&b->snap);
-    b->agent.snap = NULL;
-    hold_bed_close(&b->hold);
-    fs_remove_tree(b->agent.run.dir, NULL);
-    lead_bed_release(&b->agent);
-}
-
 /* The worker says of its next save that memory is enough; that one waits for these levels. */
-static unsigned waits_of(struct bed *b, const char *uuid, bool is_chosen)
+static unsigned waits_of(struct agent_snap_bed *b, const char *uuid, bool is_chosen)
 {
     struct worker_snap_want w = {.level = WORKER_SNAP_HELD, .is_chosen = is_chosen};
 
@@ -126,7 +94,7 @@ static unsigned waits_of(struct bed *b, const char *uuid, bool is_chosen)
 
 /* --- which wait --- */
 
-static void test_said(struct bed *b)
+static void test_said(struct agent_snap_bed *b)
 {
     struct worker_snap_want other = {.level = WORKER_SNAP_HELD, .uuid = UUID(4)};
 
@@ -143,10 +111,10 @@ static void test_said(struct bed *b)
            "but that rank's own");
     b->crew.stopping = true;
     is_int(waits_of(b, UUID(5), false), 0, "workers that end save for the disk");
-    close_bed(b);
+    agent_snap_bed_close(b);
 }
 
-static void test_levels(struct bed *b)
+static void test_levels(struct agent_snap_bed *b)
 {
     struct job_checkpoint *k;
 
@@ -164,11 +132,11 @@ static void test_levels(struct bed *b)
     is_int(waits_of(b, UUID(1), false), 0, "muster picks: not for a program that picks itself");
     is_int(waits_of(b, UUID(1), true), disk | untold, "but where muster has");
     b->snap.copy = NULL;
-    close_bed(b);
+    agent_snap_bed_close(b);
 }
 
 /* What is being filled goes to the disk meanwhile only where it goes there in any case. */
-static void test_for_disk(struct bed *b)
+static void test_for_disk(struct agent_snap_bed *b)
 {
     static const struct {
         uint64_t every_ms;
@@ -192,10 +160,10 @@ static void test_for_disk(struct bed *b)
                    m.is_chosen ? "muster" : "the program");
         }
     }
-    close_bed(b);
+    agent_snap_bed_close(b);
 }
 
-static void test_fill(struct bed *b)
+static void test_fill(struct agent_snap_bed *b)
 {
     struct worker_snap_fill m = {.image_bytes = 9000, .uuid = UUID(1)},
                             none = {.uuid = UUID(2)};
@@ -227,11 +195,11 @@ static void test_fill(struct bed *b)
     agent_snap_fill(&b->crew, 2, &none);
     ok(ahead.n_begun == 1 && ahead.n_ended == 3, "an agent that holds none hears of it in vain");
     b->agent.snap = &b->snap;
-    close_bed(b);
+    agent_snap_bed_close(b);
 }
 
 /* Somebody has asked for a checkpoint: of the next two one is meant. */
-static void test_asked(struct bed *b)
+static void test_asked(struct agent_snap_bed *b)
 {
     open_bed(b);
     b->crew.n_checkpoints = 1;
@@ -242,11 +210,11 @@ static void test_asked(struct bed *b)
     is_int(agent_snap_waiting(&b->crew, FIRST_RANK, UUID(4)), 0, "asked again: one that");
     is_int(waits_of(b, UUID(5), false), 0, "says nothing counts, too");
     is_int(waits_of(b, UUID(6), false), disk | untold, "then it is as before");
-    close_bed(b);
+    agent_snap_bed_close(b);
 }
 
 /* What is in one directory takes no place from what is in another. */
-static void test_directories(struct bed *b)
+static void test_directories(struct agent_snap_bed *b)
 {
     open_bed(b);
     hold_bed_begin(&b->hold, FIRST_RANK, 1, UUID(1), HOLD_ROOM);
@@ -256,12 +224,12 @@ static void test_directories(struct bed *b)
     hold_bed_begin(&b->hold, FIRST_RANK, 2, UUID(2), HOLD_ROOM);
     is_int(waits_of(b, UUID(2), false), 0, "another one: that goes to the disk");
     is_int(waits_of(b, UUID(1), false), 0, "and from now on all do");
-    close_bed(b);
+    agent_snap_bed_close(b);
 }
 
 /* --- what becomes of them --- */
 
-static struct saved *add(struct bed *b, uint32_t rank, uint64_t step, const char *uuid,
+static struct saved *add(struct agent_snap_bed *b, uint32_t rank, uint64_t step, const char *uuid,
                          unsigned waits)
 {
     struct saved *s = calloc(1, sizeof(*s));
@@ -279,7 +247,7 @@ static struct saved *add(struct bed *b, uint32_t rank, uint64_t step, const char
     return s;
 }
 
-static void test_wanted(struct bed *b)
+static void test_wanted(struct agent_snap_bed *b)
 {
     struct worker_snap_want w = {.level = WORKER_SNAP_DURABLE, .uuid = UUID(1)};
     struct saved *s, *other;
@@ -300,10 +268,10 @@ static void test_wanted(struct bed *b)
        "which the lead hears: %s", told);
     agent_snap_want(&b->crew, 0, &w);
     is_int(n_told, 1, "once");
-    close_bed(b);
+    agent_snap_bed_close(b);
 }
 
-static void test_go(struct bed *b)
+static void test_go(struct agent_snap_bed *b)
 {
     struct saved *s, *other, *copy;
 
@@ -327,11 +295,11 @@ static void test_go(struct bed *b)
     ok(other->stage == SNAP_STAGE_FAILED && other->error == ENOENT,
        "one that is not in memory any more has failed");
     ok(n_told == 1 && strstr(told, UUID(2)), "of which the lead hears: %s", told);
-    close_bed(b);
+    agent_snap_bed_close(b);
 }
 
 /* A rank has begun another save, in memory of one that was nowhere else. */
-static void test_taken(struct bed *b)
+static void test_taken(struct agent_snap_bed *b)
 {
     struct saved *s, *there, *on_disk, *other, *copy;
 
@@ -350,11 +318,11 @@ static void test_taken(struct bed *b)
     ok(there->stage == SNAP_STAGE_HELD && on_disk->stage == SNAP_STAGE_HELD &&
            other->stage == SNAP_STAGE_HELD && copy->stage == SNAP_STAGE_HELD,
        "not one that is there, or goes to the disk, nor another rank's, nor a copy");
-    close_bed(b);
+    agent_snap_bed_close(b);
 }
 
 /* Nothing later will come: the newest of each directory is to go to the disk. */
-static void test_flush(struct bed *b)
+static void test_flush(struct agent_snap_bed *b)
 {
     struct saved *older, *newest, *elsewhere, *failed, *copy, *goes;
 
@@ -376,12 +344,12 @@ static void test_flush(struct bed *b)
     is_int(n_told, 2, "the lead hears of both");
     agent_snap_flush(&b->snap);
     is_int(n_told, 2, "once");
-    close_bed(b);
+    agent_snap_bed_close(b);
 }
 
 int main(void)
 {
-    struct bed *b = calloc(1, sizeof(*b));
+    struct agent_snap_bed *b = calloc(1, sizeof(*b));
 
     if (!b) {
         bail_out("memory");

@@ -3,6 +3,8 @@
 
 #include "launcher/fold.h"
 
+#include "base/hash.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,15 +52,9 @@ struct fold *fold_create(const struct fold_config *config)
     return f;
 }
 
-/* FNV-1a. */
 static uint32_t hash_of(const struct fold_line *l)
 {
-    uint32_t h = 2166136261u ^ l->is_err;
-
-    for (size_t i = 0; i < l->len; i++) {
-        h = (h ^ (unsigned char)l->data[i]) * 16777619u;
-    }
-    return h;
+    return (uint32_t)hash_bytes(HASH_NONE ^ l->is_err, l->data, l->len);
 }
 
 static size_t bytes_of(const struct entry *e)

@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/hash.h"
 #include "base/str.h"
 
 #include <ctype.h>
@@ -46,12 +47,9 @@ static bool is_good_name(const char *name)
 /* Where a name is, or would be. There is always a free place. */
 static uint32_t *find_place(const struct host_list *l, const char *name)
 {
-    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
+    uint64_t hash = hash_text(HASH_NONE, name);
     uint32_t *at;
 
-    for (const char *p = name; *p; p++) {
-        hash = (hash ^ (uint8_t)*p) * UINT64_C(1099511628211);
-    }
     do {
         at = &l->places[hash++ & (l->n_places - 1)];
     } while (*at && strcmp(l->items[*at - 1].name, name) != 0);

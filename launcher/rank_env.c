@@ -4,6 +4,7 @@
 #include "launcher/rank_env.h"
 
 #include "base/cleanup.h"
+#include "base/hash.h"
 #include "launcher/hosts.h"
 
 #include <stdio.h>
@@ -72,14 +73,10 @@ static bool number(const struct strlist *env, const char *name, uint32_t *ret)
     return true;
 }
 
-/* FNV-1a, of one text behind another. */
+/* Of one text, which may be NULL, behind another; 0: behind none. */
 static uint64_t hash(uint64_t h, const char *text)
 {
-    h = h ? h : UINT64_C(0xcbf29ce484222325);
-    for (; text && *text; text++) {
-        h = (h ^ (uint8_t)*text) * UINT64_C(0x100000001b3);
-    }
-    return (h ^ '-') * UINT64_C(0x100000001b3);
+    return hash_text(hash_text(h ? h : HASH_NONE, text ? text : ""), "-");
 }
 
 /* Where the daemon here listens: PMIx has it by a name for each of its versions. */

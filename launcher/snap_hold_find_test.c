@@ -6,9 +6,9 @@
 #include "launcher/hold_bed.h"
 
 #include "ckpt/step.h"
+#include "tests/lib/fds.h"
 #include "tests/lib/tap.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -190,20 +190,6 @@ static void test_twice(void)
     hold_bed_close(&b);
 }
 
-static int count_open(void)
-{
-    DIR *dir = opendir("/proc/self/fd");
-    int n = 0;
-
-    while (dir && readdir(dir)) {
-        n++;
-    }
-    if (dir) {
-        closedir(dir);
-    }
-    return n;
-}
-
 /* A thread makes more of it: who looks for what it was opens no second one. */
 static void test_looked_for_meanwhile(void)
 {
@@ -213,7 +199,7 @@ static void test_looked_for_meanwhile(void)
     hold_bed_open(&b, 1 << 20);
     keep(&b, 0, 10, UUID(1));
     keep(&b, 0, 20, UUID(2));
-    n = count_open();
+    n = fds_n_open();
     snap_jam_begin(&b.jam, &b.loop);
     hold_bed_begin_later(&b, 0, 30, UUID(3), 2 * HOLD_ROOM);
     ok(!snap_hold_find(b.hold, 0, UUID(1)), "what makes way is found no more");
@@ -221,7 +207,7 @@ static void test_looked_for_meanwhile(void)
     snap_jam_end(&b.jam);
     hold_bed_run_works(&b);
     ok(b.said.snap && b.said.snap->room >= 2 * HOLD_ROOM, "it is made");
-    is_int(count_open(), n, "and as many files are open as were");
+    is_int(fds_n_open(), n, "and as many files are open as were");
     hold_bed_close(&b);
 }
 

@@ -4,6 +4,7 @@
 
 #include "rendezvous/lead_priv.h"
 
+#include "base/hash.h"
 #include "base/str.h"
 #include "rendezvous/mutant.h"
 
@@ -68,14 +69,10 @@ void lead_on_saved(struct lead *lead, const struct lead_event *event,
 /* Reports say it again and again: this tells what is said for the first time. Never 0. */
 static uint64_t mark_of(const struct report *r)
 {
-    const uint64_t prime = UINT64_C(1099511628211);
-    uint64_t mark = (UINT64_C(14695981039346656037) ^ (uint64_t)r->saved_step) * prime;
+    uint64_t mark = hash_bytes(HASH_NONE, &r->saved_step, sizeof(r->saved_step));
 
-    mark = (mark ^ r->saved_generation) * prime;
-    for (const char *c = r->saved_path; *c; c++) {
-        mark = (mark ^ (unsigned char)*c) * prime;
-    }
-    return mark | 1;
+    mark = hash_bytes(mark, &r->saved_generation, sizeof(r->saved_generation));
+    return hash_text(mark, r->saved_path) | 1;
 }
 
 /* Whether a node says that now, and had not said it before. What those say that a new lead

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which checkpoints go once there is a new one, and which stay: by rules, by what somebody reads,
+ * knows to be right or avoids; and what was never finished goes when it is too old to be kept.
+ */
+#include <config.h>
+
+#include "launcher/snap_commit.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "launcher/commit_bed.h"
+#include "launcher/snap_reread.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+enum { N = COMMIT_BED_RANKS, BYTES = COMMIT_BED_BYTES };
+
+/* As a rule says, with a metric beside. */
+static void save_with(struct commit_bed *b, uint64_t step, const char *state,
+                      struct retain_rule rule)
+{
+    char uuid[COMMIT_UUID_BYTES];
+    struct snap_commit c = commit_bed_facts(b, step, uuid);
+    struct error e = {0};
+
+    c.rule = rule;
+    c.best = "m.loss";
+    b->state = state;
+    commit_bed_write(b, step, N);
+    b->state = NULL;
+    commit_bed_must(commit_bed_run(&c, io_system(), NULL, &e), &e);
+}
+
+/* That is read by one that pushes it, or copies it. */
+static bool is_copied;
+
+static int commit_beside(struct commit_bed *b, uint64_t step, uint64_t pinned,
+                         struct error *e)
+{
+    char uuid[COMMIT_UUID_BYTES];
+    struct snap_commit c = commit_bed_facts(b, step, uuid);
+    char name[STEP_NAME_BYTES];
+
+    c.pinned = is_copied ? NULL : name;
+    c.copied = is_copied ? name : NULL;
+    commit_bed_name(b, pinned, name);
+    commit_bed_write(b, step, N);
+    return commit_bed_run(&c, io_system(), NULL, e);
+}
+
+/* What the filesystem says that it has left, by the linker's hand; -1: it has no such
+ * number, -2: it does not answer. */
+static int64_t bytes_left = -1;
+
+int __wrap_fstatvfs(int fd, struct statvfs *ret);
+
+int __wrap_fstatvfs(int fd, struct statvfs *ret)
+{
+    (void)fd;
+    *ret = (struct statvfs){.f_frsize = 1, .f_blocks = bytes_left >= 0,
+                            .f_bfree = (fsblkcnt_t)bytes_left,
+                            .f_bavail = (fsblkcnt_t)bytes_left};
+    errno = ESTALE;
+    return bytes_left == -2 ? -1 : 0;
+}
+
+static void test_short(struct commit_bed *b)
+{
+    char uuid[COMMIT_UUID_BYTES];
+    const struct snap_commit c = commit_bed_facts(b, 22, uuid);
+    char name[STEP_NAME_BYTES];
+    _step_ struct step s = {0};
+    struct error e = {0};
+
+    ok(snap_is_short(&c, io_system(), 2), "who does not find it says so, to be safe");
+    commit_bed_save(b, 22);
+    commit_bed_name(b, 22, name);
+    commit_bed_must(step_open(io_system(), b->root, name, &s, &e), &e);
+    ok(!snap_is_short(&c, io_system(), 2), "a filesystem without an end");
+    bytes_left = 2 * (int64_t)s.commit.total_bytes;
+    ok(!snap_is_short(&c, io_system(), 2), "with room for two more");
+    bytes_left -= 2;
+    ok(snap_is_short(&c, io_system(), 2) && !snap_is_short(&c, io_system(), 1),
+       "with less, but for one");
+    bytes_left = -2;
+    ok(snap_is_short(&c, io_system(), 2), "one that does not say it");
+    bytes_left = -1;
+    commit_bed_remove(b, 22);
+}
+
+static void test_keep(struct commit_bed *b)
+{
+    struct error e;
+
+    commit_bed_save(b, 30);
+    commit_bed_write(b, 31, 1);
+    commit_bed_save(b, 32);
+    ok(commit_bed_has(b, 31, "r00000.part"), "unfinished, and newer than one that stays");
+    commit_bed_save(b, 33);
+    ok(!commit_bed_has(b, 30, ""), "the third is gone");
+    ok(!commit_bed_has(b, 31, ""), "what was not finished before both, too");
+    commit_bed_write(b, 29, 1);
+    commit_bed_write(b, 31, 1);
+    commit_bed_write(b, 34, N);
+    is_int(commit_bed_commit(b, 34, N, 31, NULL, &e), 0, "one more: %s", e.text);
+    ok(!commit_bed_has(b, 29, "") && commit_bed_has(b, 31, ""),
+       "others may be saving: no older ones than they say");
+    is_int(commit_beside(b, 35, 33, &e), 0, "one that somebody reads: %s", e.text);
+    is_int(commit_beside(b, 36, 33, &e), 0, "and another: %s", e.text);
+    ok(commit_bed_has(b, 33, "COMMIT") && !commit_bed_has(b, 34, ""),
+       "stays, and no other one");
+    is_int(commit_beside(b, 37, 36, &e), 0, "it was read: %s", e.text);
+    ok(!commit_bed_has(b, 33, ""), "it goes");
+    is_copied = true;
+    is_int(commit_beside(b, 38, 36, &e), 0, "one that is copied: %s", e.text);
+    ok(commit_bed_has(b, 36, "COMMIT"), "stays as well");
+    is_copied = false;
+    is_int(commit_beside(b, 39, 38, &e), 0, "it was: %s", e.text);
+    ok(!commit_bed_has(b, 36, ""), "and goes");
+}
+
+static int commit_known(struct commit_bed *b, uint64_t step, uint64_t known_ms,
+                        struct snap_strays *strays)
+{
+    char uuid[COMMIT_UUID_BYTES];
+    struct snap_commit c = commit_bed_facts(b, step, uuid);
+
+    c.known_ms = known_ms;
+    c.strays = strays;
+    return commit_bed_run(&c, io_system(), NULL, NULL);
+}
+
+/* One of a step below those that are kept may have begun just now, by workers that have
+ * started from an older one: the lead has not heard of it yet. */
+static void test_strays(struct commit_bed *b)
+{
+    struct snap_strays strays = {0};
+
+    commit_bed_save(b, 80);
+    commit_bed_save(b, 81);
+    commit_bed_write(b, 61, N);
+    commit_bed_write(b, 60, 1);
+    is_int(commit_known(b, 61, clock_mono_ms(), &strays), 0, "an earlier step");
+    ok(commit_bed_has(b, 60, "r00000.part"),
+       "another one that was begun meanwhile is left alone");
+    commit_bed_write(b, 62, N);
+    is_int(commit_known(b, 62, clock_mono_ms(), &strays), 0, "and one more");
+    ok(commit_bed_has(b, 60, "r00000.part"), "also by that");
+    commit_bed_write(b, 83, N);
+    is_int(commit_known(b, 83, clock_mono_ms() + SNAP_STRAYS_MS, &strays), 0,
+           "once whoever writes it would have told");
+    ok(!commit_bed_has(b, 60, ""), "it is nobody's, and goes");
+    for (uint64_t step = 60; step <= 83; step++) {
+        commit_bed_remove(b, step);
+    }
+}
+
+static void say_left(struct commit_bed *b, char *to, size_t size)
+{
+    _free_ struct step_entry *entries = NULL;
+    struct error e = {0};
+    size_t n = 0;
+
+    commit_bed_must(step_list(io_system(), b->root, &entries, &n, &e), &e);
+    *to = '\0';
+    for (size_t i = 0; i < n; i++) {
+        snprintf(to + strlen(to), size - strlen(to), "%d ", (int)entries[i].step);
+    }
+}
+
+static bool is_due;
+
+static void commit_verified(struct commit_bed *b, uint64_t step, const char *verified,
+                            uint64_t checking)
+{
+    char uuid[COMMIT_UUID_BYTES];
+    struct snap_commit c = commit_bed_facts(b, step, uuid);
+    char name[STEP_NAME_BYTES];
+    struct error e = {0};
+
+    c.verified = verified;
+    c.checking = name;
+    c.ret_is_due = &is_due;
+    commit_bed_name(b, checking, name);
+    commit_bed_write(b, step, N);
+    is_int(commit_bed_run(&c, io_system(), NULL, &e), 0, "step %d: %s", (int)step, e.text);
+}
+
+/* The newest of which somebody knows that it is right does not give way to those of which
+ * nobody does. */
+static void test_verified(struct commit_bed *b)
+{
+    char first[STEP_NAME_BYTES], third[STEP_NAME_BYTES], path[PATH_MAX];
+    struct reread_gate open;
+    struct error e = {0};
+
+    reread_gate_init(&open);
+    commit_bed_name(b, 40, first);
+    commit_verified(b, 40, "", 0);
+    commit_verified(b, 41, "", 0);
+    commit_verified(b, 42, "", 0);
+    ok(is_due && commit_bed_has(b, 40, "COMMIT"),
+       "nobody knows of any: none goes, one is due");
+    is_int(snap_reread(b->top, first, &open, false, &e), 0, "one is read: %s", e.text);
+    commit_verified(b, 43, first, 41);
+    ok(is_due && commit_bed_has(b, 40, "COMMIT") && commit_bed_has(b, 41, "COMMIT"),
+       "that one stays, and one that is read");
+    commit_verified(b, 44, first, 42);
+    ok(!commit_bed_has(b, 41, "") && commit_bed_has(b, 42, "COMMIT"), "the others go");
+    commit_bed_name(b, 42, third);
+    commit_verified(b, 45, third, 0);
+    ok(is_due && !commit_bed_has(b, 40, ""), "it goes when a newer one was right");
+    commit_bed_name(b, 45, third);
+    commit_verified(b, 46, third, 0);
+    ok(!is_due && !commit_bed_has(b, 42, "") && commit_bed_has(b, 45, ""),
+       "where it is kept none is due");
+    snprintf(path, sizeof(path), "%s/%s/r00001.safetensors", b->top, third);
+    ok(truncate(path, BYTES - 2) == 0 && truncate(path, BYTES) == 0, "a byte is lost");
+    is_int(snap_reread(b->top, third, &open, false, &e), -ERR_FORMAT, "which is found");
+    like(e.text, "r00001.safetensors", "and where");
+    is_int(snap_reread(b->top, first, &open, false, &e), -ENOENT, "one that is gone");
+    reread_gate_destroy(&open);
+    for (uint64_t step = 40; step <= 46; step++) {
+        commit_bed_remove(b, step);
+    }
+}
+
+static void commit_avoided(struct commit_bed *b, uint64_t step, const char *avoided)
+{
+    char uuid[COMMIT_UUID_BYTES];
+    struct snap_commit c = commit_bed_facts(b, step, uuid);
+    struct error e = {0};
+
+    c.avoided = avoided;
+    commit_bed_write(b, step, N);
+    is_int(commit_bed_run(&c, io_system(), NULL, &e), 0, "step %d: %s", (int)step, e.text);
+}
+
+/* From some nobody starts for now: they count for nothing, and stay. */
+static void test_avoided(struct commit_bed *b)
+{
+    char name[STEP_NAME_BYTES], lines[PATH_MAX + STEP_NAME_BYTES + 2];
+
+    commit_bed_name(b, 52, name);
+    snprintf(lines, sizeof(lines), "%s/%s\n", b->top, name);
+    commit_avoided(b, 50, NULL);
+    commit_avoided(b, 52, NULL);
+    commit_avoided(b, 51, lines);
+    ok(commit_bed_has(b, 50, "COMMIT") && commit_bed_has(b, 51, "COMMIT") &&
+           commit_bed_has(b, 52, "COMMIT"),
+       "two are kept besides one that is avoided");
+    commit_avoided(b, 53, lines);
+    ok(!commit_bed_has(b, 50, "") && commit_bed_has(b, 51, "COMMIT") &&
+           commit_bed_has(b, 52, "COMMIT"),
+       "which stays");
+    commit_avoided(b, 54, "");
+    ok(!commit_bed_has(b, 51, "") && !commit_bed_has(b, 52, "") &&
+           commit_bed_has(b, 53, "COMMIT"),
+       "once it is one like any other it goes as they do");
+    for (uint64_t step = 50; step <= 54; step++) {
+        commit_bed_remove(b, step);
+    }
+}
+
+/* Multiples and the best stay, as in a directory that is pruned by hand. */
+static void test_rule(struct commit_bed *b)
+{
+    static const struct {
+        struct retain_rule rule;
+        const char *want;
+    } cases[] = {
+        {{.keep = 2}, "706 705 703 "},
+        {{.keep = 2, .every = 4}, "706 705 704 703 700 "},
+        {{.keep = 2, .is_highest = true}, "706 705 701 "},
+        {{.keep = 1, .every = 2}, "706 704 703 702 700 "},
+        {{.keep = 9}, "706 705 704 703 702 701 700 "},
+    };
+    static const char *const losses[] = {"5", "9", "3", "1", "4", "2", "\"none\""};
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        char left[128];
+
+        for (size_t k = 0; k < ARRAY_SIZE(losses); k++) {
+            char state[64];
+
+            snprintf(state, sizeof(state), "{\"m\":{\"loss\":%s}}", losses[k]);
+            save_with(b, 700 + k, state, cases[i].rule);
+        }
+        say_left(b, left, sizeof(left));
+        is_str(left, cases[i].want, "which stay, %d", (int)i);
+        for (size_t k = 0; k < ARRAY_SIZE(losses); k++) {
+            commit_bed_remove(b, 700 + k);
+        }
+    }
+    commit_bed_write(b, 700, 1);
+    save_with(b, 701, "{}", (struct retain_rule){.keep = 1, .every = 100});
+    ok(!commit_bed_has(b, 700, ""), "what was never finished is no multiple");
+    commit_bed_remove(b, 701);
+}
+
+/* A name that is misspelt, or nothing was measured yet. */
+static void test_no_best(struct commit_bed *b)
+{
+    const struct retain_rule rule = {.keep = 1};
+    char uuid[COMMIT_UUID_BYTES], left[128];
+    bool lacks_best = false;
+    struct snap_commit c;
+
+    for (uint64_t step = 700; step < 703; step++) {
+        save_with(b, step, "{\"m\":{\"los\":1}}", rule);
+    }
+    say_left(b, left, sizeof(left));
+    is_str(left, "702 ", "where none has the metric they go by their age");
+    save_with(b, 701, "{\"m\":{\"los\":1}}", (struct retain_rule){.keep = 2});
+    c = commit_bed_facts(b, 702, uuid);
+    c.rule = rule;
+    c.best = "m.loss";
+    c.ret_lacks_best = &lacks_best;
+    snap_tidy(&c, io_system());
+    ok(lacks_best, "which is said");
+    save_with(b, 703, "{\"m\":{\"loss\":1}}", rule);
+    say_left(b, left, sizeof(left));
+    is_str(left, "703 ", "and when one has it");
+    snap_tidy(&c, io_system());
+    ok(!lacks_best, "then nothing is said");
+    commit_bed_remove(b, 703);
+}
+
+int main(void)
+{
+    struct commit_bed b = {0};
+
+    commit_bed_make(&b, "snap_commit_keep_test");
+    test_short(&b);
+    test_keep(&b);
+    test_strays(&b);
+    test_verified(&b);
+    test_avoided(&b);
+    test_rule(&b);
+    test_no_best(&b);
+    commit_bed_close(&b);
+    return tap_done();
+}
