@@ -7,6 +7,7 @@
 #include "ckpt/api_bed.h"
 
 #include "base/cleanup.h"
+#include "base/fs.h"
 #include "base/str.h"
 #include "ckpt/io.h"
 #include "ckpt/save_priv.h"
@@ -207,6 +208,7 @@ static void test_counted(void)
     const char *why = NULL;
     int64_t step = -1;
     int32_t v = 0;
+    char said[9000];
 
     save_steps(ck, &v, 1, 4);
     is_int(muster_ckpt_passed_over(ck, &why), 0, "nothing is damaged");
@@ -227,8 +229,9 @@ static void test_counted(void)
     is_int(muster_ckpt_load(ck, 3, 0, NULL), -EILSEQ, "by its step");
     is_int(muster_ckpt_passed_over(ck, &why), 1, "it is that one");
     is_int(strncmp(why, "step-000000000003-", 18), 0, "named, and nothing else: %s", why);
-    like(muster_ckpt_error_text(ck), "no checkpoint of step 3 is whole; step-000000000003-",
-         "in the error, too");
+    fs_path(said, sizeof(said), NULL, "no checkpoint of step 3 in %s/counted is whole (muster "
+            "ckpt verify %s/counted tells of each); step-000000000003-", root, root);
+    like(muster_ckpt_error_text(ck), said, "in the error, too, with the directory");
     is_int(muster_ckpt_load(ck, 5, 0, NULL), -ENOENT, "one that there is not");
     is_int(muster_ckpt_read_blob(ck, 3, "b", NULL, 0, NULL), -EILSEQ, "who reads one "
            "that is damaged is told so");
@@ -236,6 +239,9 @@ static void test_counted(void)
     cut("counted", 2);
     is_int(muster_ckpt_latest(ck, MUSTER_CKPT_LATEST, &step), -EILSEQ, "only damaged ones");
     is_int(muster_ckpt_passed_over(ck, NULL), 4, "all");
+    fs_path(said, sizeof(said), NULL, "no checkpoint in %s/counted is whole (muster ckpt verify "
+            "%s/counted tells of each); 4 passed over; step-000000000004-", root, root);
+    like(muster_ckpt_error_text(ck), said, "where, and why the newest is none");
     is_int(muster_ckpt_latest(ck, 1, &step), -ENOENT, "and below them none");
     muster_ckpt_close(ck);
 }

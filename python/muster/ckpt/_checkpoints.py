@@ -45,9 +45,10 @@ class Loaded(NamedTuple):
 
 
 class Passed:
-    """What a load has passed over so far."""
+    """What a load from the directory `path` has passed over so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: str) -> None:
+        self.path = path
         self.n = 0
         self.why: List[str] = []
 
@@ -62,7 +63,9 @@ class Passed:
             _log.warning("muster: passed over: %s", why)
 
     def error(self) -> CheckpointError:
-        return CheckpointError(EILSEQ, f"no checkpoint is whole; {self.n} passed over; {'; '.join(self.why)}")
+        """There is no other one. Worded as by the library."""
+        text = f"no checkpoint in {self.path} is whole (muster ckpt verify {self.path} tells of each)"
+        return CheckpointError(EILSEQ, f"{text}; {self.n} passed over; {'; '.join(self.why)}")
 
 
 class _Template(NamedTuple):
@@ -430,6 +433,9 @@ class Checkpoints:
         with self._handle.alone():
             self._handle.read(step, name, tensor)
 
+    def none_passed(self) -> Passed:
+        return Passed(self._handle.path)
+
     def newest(self, below: int, passed: Passed) -> Optional[Tuple[int, Dict[str, Any]]]:
         """The newest below that step of which all ranks can read the description; None:
         there is none, and nothing was passed over. All ranks together."""
@@ -582,7 +588,7 @@ class Checkpoints:
         return described
 
     def _load(self, step: Optional[int], into: Optional[_Template], strict: Optional[bool]) -> Optional[Loaded]:
-        passed = Passed()
+        passed = Passed(self._handle.path)
         spoilt: Set[str] = set()
         below = lib.LATEST
         if step is not None:
