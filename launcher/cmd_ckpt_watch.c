@@ -6,6 +6,7 @@
  *
  * On stdin it is told, a line each: "ranks N", how many will write from now on, and
  * asked: "choose"; "avoid NAME", not that one (AVOID_MAX at most), and "avoid", all again;
+ * "hold NAME": that one is read by somebody, and stays; "hold ": none is;
  * "finish": nobody writes any more, nor will.
  * On stdout it says, a JSON object a line, by "op":
  *
@@ -71,8 +72,9 @@ struct ckpt_watch {
     int dir; /* -1: it is not there */
     struct watch watch;
     const struct keep_options *keep;
-    bool has_new; /* whole ones, since it was looked which are to be kept */
+    bool has_new; /* whole ones, or less to hold, since it was looked which are to be kept */
     char chosen[FOUND_NAME_BYTES]; /* workers may still read it */
+    char held[FOUND_NAME_BYTES];
     char avoided[AVOID_LINES_BYTES];
     struct error trouble; /* that was said last */
 };
@@ -409,7 +411,7 @@ static void avoid(struct ckpt_watch *c, const char *name)
 
 static void take_line(struct ckpt_watch *c, const char *line)
 {
-    static const char ranks[] = "ranks ", one[] = "avoid ";
+    static const char ranks[] = "ranks ", one[] = "avoid ", hold[] = "hold ";
     uint64_t n = 0;
 
     if (strcmp(line, "choose") == 0) {
@@ -420,6 +422,9 @@ static void take_line(struct ckpt_watch *c, const char *line)
         c->avoided[0] = '\0';
     } else if (str_starts(line, one)) {
         avoid(c, line + strlen(one));
+    } else if (str_starts(line, hold)) {
+        c->has_new |= c->held[0] != '\0'; /* that may go now */
+        str_copy(c->held, sizeof(c->held), line + strlen(hold));
     } else if (str_starts(line, ranks) &&
                str_to_u64(line + strlen(ranks), &n) == 0 && n <= UINT_MAX) {
         c->watch.world = (unsigned)n;
@@ -480,6 +485,7 @@ int cmd_ckpt_watch(int argc, char **argv)
     c.alive.io.ops = &c.alive.ops;
     c.watch.io = &c.alive.io;
     c.watch.avoided = c.avoided;
+    c.watch.held = c.held;
     c.path = args.words.items[0];
     status = run_watch(&c);
     watch_release(&c.watch);

@@ -39,6 +39,22 @@ test_prune() {
     is "$(began keep 2)" 30 'and the newest is where it goes on'
 }
 
+# What the agent that leads says is being copied stays until it says that it is not.
+test_held() {
+    local i
+    for i in 5 6 7; do
+        mkdir -p "held/checkpoint-$i"
+        printf '\002\0\0\0\0\0\0\0{}' >"held/checkpoint-$i/model.safetensors"
+        echo "{\"global_step\": $i}" >"held/checkpoint-$i/trainer_state.json"
+    done
+    printf '%s\n' 'hold checkpoint-5' finish >in
+    "$MUSTER" ckpt-watch --keep=1 -- held <in >out
+    is "$(names held):$(grep -c '"op":"removed"' out)" '5 7:1' 'what is read stays' || diag "$(cat out)"
+    printf '%s\n' 'hold checkpoint-5' 'hold ' finish >in
+    "$MUSTER" ckpt-watch --keep=1 -- held <in >out
+    is "$(names held):$(grep -c '"op":"removed"' out)" '7:1' 'until it is not' || diag "$(cat out)"
+}
+
 # By a metric that none has, as where its name is misspelt.
 test_no_best() {
     begin none --set checkpoint.prune.keep=1 --set checkpoint.prune.best=eval_los --
