@@ -278,6 +278,7 @@ class Checkpoints:
             lazy, self._lazy = self._lazy, None
             moved = None if lazy is None else self._handle.moved()
             self._handle.call("fence")
+            self._tell_note()
             self._handle.clear()
             if lazy is not None and moved is not None:
                 raise _freed(moved, lazy[1])
@@ -492,6 +493,12 @@ class Checkpoints:
         if moved is not None:
             _log.warning("muster: %s", _freed(moved, step).strerror)
 
+    def _tell_note(self) -> None:
+        """After a save: that no checkpoint has the metric of keep_best, say."""
+        note = self._handle.note()
+        if note:
+            _log.warning("muster: %s", note)
+
     @contextlib.contextmanager
     def _or_refused(self, name: str) -> Iterator[None]:
         """or_refused() for who is alone() already."""
@@ -544,6 +551,7 @@ class Checkpoints:
         number = ctypes.c_uint64()
         try:
             self._handle.call("save", step, flags, ctypes.byref(number))
+            self._tell_note()
         except CheckpointError as error:
             found = re.search(rf"blob '{TREE}' differs between .* from byte (\d+) on", str(error.strerror))
             if found is None:

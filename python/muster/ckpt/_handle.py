@@ -276,6 +276,11 @@ class Handle:
         with _lock:
             return self._check(function(self._open(), *arguments))
 
+    def note(self) -> str:
+        """What the last call, which went well, has to say."""
+        with _lock:
+            return str(self._lib.muster_ckpt_error_text(self._open()).decode("utf-8", "replace"))
+
     def passed_over(self) -> Tuple[int, str]:
         """How many damaged ones the last load or latest has, and what is wrong with them."""
         why = ctypes.c_char_p()
