@@ -153,7 +153,6 @@ static bool told_is_better(const struct lead_watch *w, const char *path,
 static void take_chosen(struct lead_watch *w, const json_t *o)
 {
     const char *path = json_string_value(json_object_get(o, "path"));
-    const char *trouble = json_string_value(json_object_get(o, "trouble"));
     const json_t *step = json_object_get(o, "step");
     int64_t n = json_integer_value(json_object_get(o, "n"));
     int64_t at = step ? json_integer_value(step) : -1;
@@ -161,9 +160,7 @@ static void take_chosen(struct lead_watch *w, const json_t *o)
     if (!w->is_asked) {
         return;
     }
-    if (trouble) {
-        event(w, "checkpoint_trouble", "%s: checkpoints there are not looked at",
-              trouble);
+    if (json_is_true(json_object_get(o, "trouble"))) { /* which was told */
         answer(w, w->told, w->told_step);
         return;
     }

@@ -15,6 +15,7 @@
  *           looks, and since nobody is to start from what had that name
  *   passed  name, state, why, aside, aside_why   on "choose": one that is not whole
  *   chosen  n, path, step     the answer, of n; without a path: none is whole
+ *           trouble           or it could not be looked at, as was told
  *   finished                  the answer: the newest that is whole was told
  *   removed text              one that is not to be kept
  *   trouble text              the directory cannot be read
@@ -77,6 +78,7 @@ struct ckpt_watch {
     char held[FOUND_NAME_BYTES];
     char avoided[AVOID_LINES_BYTES];
     struct error trouble; /* that was said last */
+    bool has_chosen;
 };
 
 #define AT(member) offsetof(struct keep_options, member)
@@ -320,6 +322,15 @@ static void on_passed(void *arg, struct watch_entry *entry)
     say(&w);
 }
 
+/* Again for each generation, but not beside what a look before the first one has told. */
+static void say_unchosen(struct ckpt_watch *c, const struct error *e)
+{
+    if (c->has_chosen) {
+        c->trouble = (struct error){0};
+    }
+    say_unseen(c, e);
+}
+
 static void choose(struct ckpt_watch *c)
 {
     struct watch_entry *entry = NULL;
@@ -333,10 +344,14 @@ static void choose(struct ckpt_watch *c)
     } else {
         rc = watch_choose(&c->watch, c->dir, on_passed, c, &entry, &e);
     }
+    if (rc < 0 && e.code != ENOENT) {
+        say_unchosen(c, &e);
+    }
+    c->has_chosen = true;
     w = begin(&b, "chosen");
     jsonw_int(&w, "n", (int64_t)watch_count(&c->watch));
     if (rc < 0 && e.code != ENOENT) {
-        jsonw_str(&w, "trouble", e.text);
+        jsonw_bool(&w, "trouble", true);
     } else if (entry) {
         put_place(&w, c, entry);
     }
