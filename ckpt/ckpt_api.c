@@ -131,7 +131,11 @@ PUBLIC int muster_ckpt_fence(struct muster_ckpt *ck)
 {
     int rc = enter(ck);
 
-    return rc < 0 ? rc : to_errno(ckpt_lazy_end(ck, &ck->error));
+    rc = rc < 0 ? rc : to_errno(ckpt_lazy_end(ck, &ck->error));
+    if (rc == 0) {
+        ckpt_say_note(ck);
+    }
+    return rc;
 }
 
 static int reached(struct muster_ckpt *ck, uint64_t save,

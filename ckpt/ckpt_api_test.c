@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "ckpt/copy.h"
 #include "ckpt/io.h"
+#include "ckpt/save_priv.h"
 #include "ckpt/step.h"
 #include "tests/lib/tap.h"
 
@@ -431,6 +432,7 @@ static void test_planned_again(void)
                "step %d: %s", step, muster_ckpt_error_text(ck));
         is_int(muster_ckpt_fence(ck), 0, "is saved");
         ok(names_step("again", step), "its file is of that step and save");
+        is_int((long long)ck->n_plans, step < 12 ? 1 : 2, "planned once for the same tensors");
     }
     muster_ckpt_clear(ck);
     t.data = to;

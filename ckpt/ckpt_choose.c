@@ -252,15 +252,18 @@ int ckpt_choose(struct muster_ckpt *ck, const struct search *w, const struct sta
     return rc;
 }
 
-int ckpt_none_whole(const struct search *w, const struct passed *passed, struct error *e)
+/* What to do comes before what was passed over, which may be more than there is room for. */
+int ckpt_none_whole(const struct muster_ckpt *ck, const struct search *w,
+                    const struct passed *passed, struct error *e)
 {
     char which[64], n[32] = "";
 
     if (w->only < 0) {
         snprintf(n, sizeof(n), " %d passed over;", passed->n);
     }
-    return error_text(e, ERR_FORMAT, "no checkpoint%s is whole;%s %s",
-                      say_which(w, which, sizeof(which)), n, passed->why.text);
+    return error_text(e, ERR_FORMAT, "no checkpoint%s in %.300s is whole (muster ckpt verify "
+                      "%.300s tells of each);%s %s", say_which(w, which, sizeof(which)),
+                      ck->root_path, ck->root_path, n, passed->why.text);
 }
 
 int ckpt_chosen(struct muster_ckpt *ck, int rc, const struct search *w,
@@ -269,7 +272,7 @@ int ckpt_chosen(struct muster_ckpt *ck, int rc, const struct search *w,
     ck->n_passed = passed->n;
     ck->passed = passed->why;
     if (rc == -ENOENT && passed->n > 0) {
-        return ckpt_none_whole(w, passed, &ck->error);
+        return ckpt_none_whole(ck, w, passed, &ck->error);
     }
     if (rc == 0) {
         ck->error = passed->why;

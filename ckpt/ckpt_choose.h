@@ -47,8 +47,9 @@ int ckpt_find(struct muster_ckpt *ck, const struct search *w, struct passed *pas
 int ckpt_choose(struct muster_ckpt *ck, const struct search *w, const struct standing *first,
                 struct passed *passed, struct step *ret, struct error *e);
 
-/* Says that there is none because all that there are are damaged. */
-int ckpt_none_whole(const struct search *w, const struct passed *passed, struct error *e);
+/* Says that there is none because all that there are are damaged, and where that is. */
+int ckpt_none_whole(const struct muster_ckpt *ck, const struct search *w,
+                    const struct passed *passed, struct error *e);
 /* What all of it came to, for the caller of the API; returns that. */
 int ckpt_chosen(struct muster_ckpt *ck, int rc, const struct search *w,
                 const struct passed *passed);

@@ -67,6 +67,35 @@ static void test_kept(void)
     }
 }
 
+/* A metric that none has, as where its name is misspelt, is said once, when older ones go. */
+static void test_no_best(void)
+{
+    struct muster_ckpt_options o = {.size = sizeof(o), .keep = 1, .keep_best = "m.los"};
+    struct muster_ckpt *ck;
+    char json[] = "{\"loss\": 1}", said[API_BED_ROOT_BYTES + 200];
+
+    for (int is_lazy = 0; is_lazy < 2; is_lazy++) {
+        unsigned flags = is_lazy ? MUSTER_CKPT_LAZY : 0;
+
+        ck = api_bed_open(root, is_lazy ? "lazy" : "misspelt", NULL, &o);
+        is_int(muster_ckpt_blob(ck, "m", json, sizeof(json) - 1, MUSTER_JSON), 0, "a metric");
+        is_int(muster_ckpt_save(ck, 1, flags, NULL) | muster_ckpt_fence(ck), 0, "a save");
+        is_str(muster_ckpt_error_text(ck), "", "and nothing to go");
+        is_int(muster_ckpt_save(ck, 2, flags, NULL), 0, "another one");
+        if (is_lazy) {
+            is_str(muster_ckpt_error_text(ck), "", "which is not there before its fence");
+            is_int(muster_ckpt_fence(ck), 0, "its fence");
+        }
+        snprintf(said, sizeof(said), "no checkpoint in %s/%s has a metric 'm.los', by which the "
+                 "best is to stay (keep_best): older ones go as if there were none", root,
+                 is_lazy ? "lazy" : "misspelt");
+        is_str(muster_ckpt_error_text(ck), said, "that none has it is said");
+        is_int(muster_ckpt_save(ck, 3, flags, NULL) | muster_ckpt_fence(ck), 0, "a third");
+        is_str(muster_ckpt_error_text(ck), "", "once");
+        muster_ckpt_close(ck);
+    }
+}
+
 /* A program that was built before there was keep_every: what is behind its options is
  * anything. */
 static void test_small_options(void)
@@ -115,6 +144,7 @@ int main(void)
 {
     api_bed_begin(root);
     test_kept();
+    test_no_best();
     test_small_options();
     test_refused_options();
     return api_bed_end(root);

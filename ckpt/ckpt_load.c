@@ -240,7 +240,7 @@ int ckpt_open_step(struct muster_ckpt *ck, int64_t step, struct error *e)
         return 0;
     }
     rc = open_below(ck, step, w.bound, &passed, e);
-    return rc == -ENOENT && passed.n > 0 ? ckpt_none_whole(&w, &passed, e) : rc;
+    return rc == -ENOENT && passed.n > 0 ? ckpt_none_whole(ck, &w, &passed, e) : rc;
 }
 
 /* The one that is open has what `e` says: the next one of its step. */

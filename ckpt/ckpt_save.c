@@ -173,15 +173,28 @@ static void tell(struct muster_ckpt *ck, const struct save_job *job,
     }
 }
 
+void ckpt_say_note(struct muster_ckpt *ck)
+{
+    ck->error = ck->note;
+    ck->note = (struct error){0};
+}
+
 /* What rank 0 has committed itself. What fails from here on does not change that. */
 static void finish(struct muster_ckpt *ck, const struct save_job *job)
 {
     char name[STEP_NAME_BYTES];
+    bool lacks_best = false;
 
     step_name(job->gather.step, job->gather.uuid, name);
     tell(ck, job, name);
     if (ck->keep.rule.keep > 0) {
-        keep_apply(ck->io, ck->root, &ck->keep, name, ck->avoided, NULL);
+        keep_apply(ck->io, ck->root, &ck->keep, name, ck->avoided, &lacks_best, NULL);
+    }
+    if (lacks_best && !ck->has_told_best) {
+        ck->has_told_best = true;
+        error_text(&ck->note, ENODATA, "no checkpoint in %.300s has a metric '%s', by which the "
+                   "best is to stay (keep_best): older ones go as if there were none",
+                   ck->root_path, ck->keep.metric);
     }
 }
 
@@ -334,6 +347,9 @@ int ckpt_save_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
         ck->lazy->held_up_ns = ck->last_save_ns - began_ns;
     } else if (rc == 0) {
         ckpt_due_saved(ck, (double)(ck->last_save_ns - began_ns) / 1e9);
+    }
+    if (rc == 0) {
+        ckpt_say_note(ck);
     }
     return rc < 0 ? error_wrap(e, "save step %" PRId64, step) : 0;
 }

@@ -12,6 +12,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "ckpt/dirlock.h"
+#include "ckpt/held.h"
 #include "ckpt/tree.h"
 #include "ckpt/watch.h"
 
@@ -317,6 +318,7 @@ static int check_room(int from, const struct found *f, int to, const char *to_pa
 int copy_checkpoint(struct io *io, int from, const struct found *f, int to,
                     const char *to_path, struct found_facts *ret, struct error *e)
 {
+    _close_ int held = held_take(from, f->name);
     char temp[FOUND_NAME_BYTES + 32], path[PATH_MAX];
     char suffix[DIRLOCK_SUFFIX_BYTES];
     bool is_file = found_is_file(f);

@@ -4,7 +4,8 @@
  * disk, or it is not there. Killed at any point it leaves a name with a dot in front,
  * which the next copy of that name takes away (but where directories cannot be locked:
  * ckpt/dirlock.h), or, of one of muster's own, what was never finished. Files are
- * 0600, directories 0700, whatever those were that it is copied from.
+ * 0600, directories 0700, whatever those were that it is copied from. Meanwhile that is held
+ * (ckpt/held.h).
  */
 #ifndef MUSTER_CKPT_COPY_H
 #define MUSTER_CKPT_COPY_H

@@ -7,6 +7,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "ckpt/flock_fails.h"
+#include "ckpt/held.h"
 #include "ckpt/step_bed.h"
 #include "tests/lib/tap.h"
 
@@ -205,6 +206,34 @@ static void test_spoilt(void)
     is_str(e.text, "m-5.safetensors is whole, and its copy is not what was written",
            "is told from a source that is damaged");
     there(&b, "", "and leaves nothing");
+    teardown(&b);
+}
+
+static int held_from = -1;
+static bool was_held;
+
+static ssize_t look_meanwhile(struct io *io, int fd, void *to, size_t len, uint64_t at)
+{
+    (void)io;
+    was_held |= held_is(held_from, "m-5.safetensors");
+    return io_system()->ops->read(io_system(), fd, to, len, at);
+}
+
+static void test_held(void)
+{
+    struct found f = {.name = "m-5.safetensors", .kind = FOUND_SAFETENSORS};
+    struct io_ops ops = io_system_ops;
+    struct io watched = {.ops = &ops};
+    struct found_facts facts = {0};
+    struct bench b;
+
+    setup(&b);
+    ops.read = look_meanwhile;
+    put(b.from, f.name, 0);
+    held_from = b.from;
+    is_int(copy_checkpoint(&watched, b.from, &f, b.to, b.to_path, &facts, NULL), 0, "a copy");
+    ok(was_held, "holds what it reads");
+    ok(!held_is(b.from, f.name), "until it is there");
     teardown(&b);
 }
 
@@ -454,6 +483,7 @@ int main(void)
     test_locks();
     test_refused();
     test_spoilt();
+    test_held();
     test_count();
     test_read_only();
     return tap_done();

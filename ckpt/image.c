@@ -49,9 +49,29 @@ static bool make_meta(uint64_t step, const char *uuid, struct st_meta to[N_META]
     "{\"__metadata__\":{\"format\":\"pt\",\"DCP_VERSION\":\"1.0\",\"muster.step\":\""
 #define BEFORE_UUID "\",\"muster.uuid\":\""
 
+/* The number at `at`, of `n` bytes, becomes one of `want`: blanks at the end of the header make
+ * room for it, or are what is left. False: there are not enough, or there would be more than
+ * it takes to reach a multiple of IMAGE_ALIGN. */
+static bool make_room(struct buf *header, size_t at, size_t n, size_t want)
+{
+    char *h = header->data;
+    size_t end = header->len, n_blanks;
+
+    while (h[end - 1] == ' ') { /* it has a brace at last */
+        end--;
+    }
+    n_blanks = header->len - end;
+    if (n_blanks + n < want || n_blanks + n - want >= IMAGE_ALIGN) {
+        return false;
+    }
+    memmove(h + at + want, h + at + n, end - (at + n));
+    memset(h + end + want - n, ' ', n_blanks + n - want);
+    return true;
+}
+
 bool image_set_step(struct image *im, uint64_t step, const char *uuid)
 {
-    size_t at = ST_PREFIX_BYTES + strlen(BEFORE_STEP), n, uuid_at;
+    size_t at = ST_PREFIX_BYTES + strlen(BEFORE_STEP), n, uuid_at, want;
     char number[24];
     char *h = im->header.data;
 
@@ -61,14 +81,14 @@ bool image_set_step(struct image *im, uint64_t step, const char *uuid)
     }
     n = strspn(h + at, "0123456789");
     uuid_at = at + n + strlen(BEFORE_UUID);
-    if ((size_t)snprintf(number, sizeof(number), "%llu",
-                         (unsigned long long)step) != n ||
-        memcmp(h + at + n, BEFORE_UUID, strlen(BEFORE_UUID)) != 0 ||
-        strcspn(h + uuid_at, "\"") != strlen(uuid)) {
+    want = (size_t)snprintf(number, sizeof(number), "%llu", (unsigned long long)step);
+    if (memcmp(h + at + n, BEFORE_UUID, strlen(BEFORE_UUID)) != 0 ||
+        strcspn(h + uuid_at, "\"") != strlen(uuid) ||
+        (want != n && !make_room(&im->header, at, n, want))) {
         return false;
     }
-    memcpy(h + at, number, n);
-    memcpy(h + uuid_at, uuid, strlen(uuid));
+    memcpy(h + at, number, want);
+    memcpy(h + uuid_at + want - n, uuid, strlen(uuid));
     return true;
 }
 

@@ -48,8 +48,8 @@ struct image {
  * that is not UTF-8, a header too long for readers), -ENOMEM. */
 int image_plan(struct image_piece *pieces, size_t n, uint64_t step,
                const char *uuid, struct image *ret, struct error *e);
-/* The same pieces as those of another step. False: it has to be planned anew, as the
- * number has not as many digits, say. */
+/* The same pieces as those of another step, as if they were planned anew. False: they have to
+ * be, as the number has more digits than there is room for, say. */
 bool image_set_step(struct image *im, uint64_t step, const char *uuid);
 void image_release(struct image *im);
 #define _image_ __attribute__((cleanup(image_release)))

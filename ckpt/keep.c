@@ -38,14 +38,24 @@ static void look(struct io *io, int root, const struct ckpt_keep *keep,
     step_close(&s);
 }
 
+static bool some_go(const struct retain_item *items, size_t n)
+{
+    size_t i = 0;
+
+    while (i < n && !items[i].is_removed) {
+        i++;
+    }
+    return i < n;
+}
+
 int keep_apply(struct io *io, int root, const struct ckpt_keep *keep, const char *saved,
-               const char *avoided, struct error *e)
+               const char *avoided, bool *ret_lacks_best, struct error *e)
 {
     _free_ struct step_entry *entries = NULL;
     _free_ struct retain_item *items = NULL;
     size_t n = 0;
     int rc = step_list(io, root, &entries, &n, e), first = rc;
-    bool has_broken = false;
+    bool has_broken = false, lacks_best = false;
 
     if (rc < 0) {
         return rc;
@@ -66,6 +76,9 @@ int keep_apply(struct io *io, int root, const struct ckpt_keep *keep, const char
         at->is_pinned = !at->is_whole || (saved && strcmp(entries[i].name, saved) == 0);
     }
     retain_mark(&keep->rule, items, n);
+    if (keep->metric[0] && retain_best(&keep->rule, items, n) == n) {
+        lacks_best = some_go(items, n);
+    }
     for (size_t i = n; i-- > 0;) {
         rc = items[i].is_removed
                  ? step_remove(io, root, entries[i].name, first ? NULL : e)
@@ -75,6 +88,9 @@ int keep_apply(struct io *io, int root, const struct ckpt_keep *keep, const char
     }
     if (has_broken) {
         (void)step_sweep(io, root, NULL);
+    }
+    if (ret_lacks_best) {
+        *ret_lacks_best = lacks_best;
     }
     return first;
 }

@@ -63,7 +63,7 @@ static int keep(struct io *io, unsigned n, const char *saved)
 {
     const struct ckpt_keep want = {.rule.keep = n};
 
-    return keep_apply(io, root, &want, saved, NULL, NULL);
+    return keep_apply(io, root, &want, saved, NULL, NULL, NULL);
 }
 
 static void test_newest(void)
@@ -115,7 +115,7 @@ static void test_first_error(void)
 
     make_root();
     ops.unlink = no_unlink;
-    is_int(keep_apply(&bad, root, &want, NULL, NULL, &e), -EIO, "three cannot be removed");
+    is_int(keep_apply(&bad, root, &want, NULL, NULL, NULL, &e), -EIO, "three cannot be removed");
     bed_name(1, 1, oldest);
     like(e.text, oldest, "the first that was tried is told: %s", e.text);
     remove_root();
@@ -131,13 +131,14 @@ static void test_avoided(void)
     bed_name(4, 1, newest);
     bed_name(1, 1, oldest);
     snprintf(avoided, sizeof(avoided), "/c/%s\n", newest);
-    is_int(keep_apply(io_system(), root, &want, NULL, avoided, NULL), 0, "the newest is avoided");
+    is_int(keep_apply(io_system(), root, &want, NULL, avoided, NULL, NULL), 0,
+           "the newest is avoided");
     is_str(steps(), "234", "two others stay");
     snprintf(avoided, sizeof(avoided), "/c/%s\n/c/%s\n", newest, oldest);
     remove_root();
     make_root();
     want.rule.keep = 1;
-    is_int(keep_apply(io_system(), root, &want, NULL, avoided, NULL), 0, "and the oldest");
+    is_int(keep_apply(io_system(), root, &want, NULL, avoided, NULL, NULL), 0, "and the oldest");
     is_str(steps(), "134", "which stays, too");
     remove_root();
 }
@@ -163,10 +164,10 @@ static void test_avoided_unread(void)
     ops.open_file = count_open;
     bed_name(4, 1, newest);
     snprintf(avoided, sizeof(avoided), "/c/%s\n", newest);
-    keep_apply(&io, root, &want, NULL, NULL, NULL);
+    keep_apply(&io, root, &want, NULL, NULL, NULL, NULL);
     n_all = n_opened;
     n_opened = 0;
-    keep_apply(&io, root, &want, NULL, avoided, NULL);
+    keep_apply(&io, root, &want, NULL, avoided, NULL, NULL);
     ok(n_all > 0 && 4 * n_opened == 3 * n_all, "of four that are read, three with one avoided");
     remove_root();
 }

@@ -116,7 +116,7 @@ static void test_keep(void)
         char left[sizeof(in_order)];
 
         make_root();
-        is_int(keep_apply(io_system(), root, &want, NULL, NULL, NULL), 0, "%u are kept", n);
+        is_int(keep_apply(io_system(), root, &want, NULL, NULL, NULL, NULL), 0, "%u are kept", n);
         str_copy(left, 9 * n + 1, in_order);
         is_str(listed(), left, "the newest of them");
         remove_root();

@@ -213,6 +213,8 @@ struct muster_ckpt {
     bool is_checking; /* MUSTER_CKPT_CHECK */
     int n_passed;        /* damaged ones that the last load or latest passed over, */
     struct error passed; /* and what was wrong with them */
+    bool has_told_best;  /* that no checkpoint has the metric of the best, */
+    struct error note;   /* which the next save or fence that goes well says; text "": nothing */
     struct error error;
 };
 
@@ -239,6 +241,9 @@ int ckpt_meet(struct muster_ckpt *ck, struct opening *mine, int rc,
 /* What is at the path of the directory by now is its directory from here on; what was open
  * of another one is closed. -ESTALE: there is none. No lazy save is under way. */
 int ckpt_find_root(struct muster_ckpt *ck, struct error *e);
+
+/* After a save that went well: what there is to say of it is the text of its error. */
+void ckpt_say_note(struct muster_ckpt *ck);
 
 /* A random uuid. */
 int ckpt_make_uuid(char to[COMMIT_UUID_BYTES], struct error *e);

@@ -79,7 +79,7 @@ void sweep_play_steps(struct io *io, const char *path, unsigned run,
         }
         sweep_tell(told, step);
         bed_name(step, run * 100 + step, name);
-        keep_apply(io, root, &keep, name, NULL, NULL);
+        keep_apply(io, root, &keep, name, NULL, NULL, NULL);
     }
 }
 
@@ -107,7 +107,7 @@ static void prune_by(struct retain_rule rule, const char *path, struct sweep_tol
     const struct ckpt_keep keep = {.rule = rule};
     _close_ int root = open_root(path);
 
-    if (keep_apply(io_system(), root, &keep, NULL, NULL, NULL) == 0) {
+    if (keep_apply(io_system(), root, &keep, NULL, NULL, NULL, NULL) == 0) {
         sweep_tell(told, 40);
     }
 }

@@ -53,6 +53,9 @@ struct watch {
     /* Nobody starts from these for now, and they count for nothing: names in the
      * directory, a path each (ckpt/avoided.h). Borrowed; NULL for none. */
     const char *avoided;
+    /* This one is read by somebody, and stays as long as it is: a name. Borrowed; NULL for
+     * none. Others that are (ckpt/held.h) stay as well. */
+    const char *held;
 };
 
 void watch_release(struct watch *w);

@@ -11,6 +11,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "ckpt/avoided.h"
+#include "ckpt/held.h"
 #include "ckpt/tracker.h"
 
 #include <errno.h>
@@ -112,6 +113,8 @@ int watch_retain(struct watch *w, int dir, const struct retain_rule *rule,
             .is_pinned = !entry->is_still || entry->found.kind == FOUND_MUSTER ||
                          !watch_is_of_ours(w, entry) ||
                          tracker_has(&named, entry->found.name) ||
+                         (w->held && strcmp(w->held, entry->found.name) == 0) ||
+                         held_is(dir, entry->found.name) ||
                          (pinned && strcmp(pinned, entry->found.name) == 0),
         };
         take_metric(w, dir, entry, best, &items[i]);

@@ -5,6 +5,7 @@
 #include "ckpt/watch.h"
 
 #include "ckpt/found_bed.h"
+#include "ckpt/held.h"
 #include "ckpt/step_bed.h"
 #include "tests/lib/tap.h"
 
@@ -320,6 +321,26 @@ static void test_pinned(void)
     teardown(&b);
 }
 
+/* Whoever reads one has said so, or holds it. */
+static void test_read_by_others(void)
+{
+    struct bench b;
+    int fd;
+
+    put_four(&b, false);
+    check(&b, 9);
+    b.w.held = "checkpoint-30";
+    retain(&b, NULL, "checkpoint-10 ", "what is told to be read stays");
+    b.w.held = "";
+    fd = held_take(b.dir, "checkpoint-10");
+    ok(fd >= 0, "one is held");
+    retain(&b, NULL, "checkpoint-30 ", "and stays");
+    ok(!held_is(b.dir, "checkpoint-30"), "the other is not held by whoever has asked");
+    close(fd);
+    retain(&b, NULL, "checkpoint-30 checkpoint-10 ", "as long as it is");
+    teardown(&b);
+}
+
 /* The run that saves them looks after them. */
 static void test_own(void)
 {
@@ -515,6 +536,7 @@ int main(void)
     test_short();
     test_not_ours();
     test_pinned();
+    test_read_by_others();
     test_own();
     test_remove();
     test_sweep();

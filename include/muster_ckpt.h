@@ -201,7 +201,9 @@ int muster_ckpt_open(struct muster *m, const struct muster_ckpt_group *group,
 void muster_ckpt_close(struct muster_ckpt *ck);
 
 /* The last failure in one line; after a call that passed over damaged checkpoints,
- * what was wrong with them. "" if nothing. Valid until the next call. */
+ * what was wrong with them; once, on the rank that removes checkpoints, after a save or a fence
+ * that went well, that none has the metric of keep_best. "" if nothing. Valid until the next
+ * call. */
 const char *muster_ckpt_error_text(const struct muster_ckpt *ck);
 
 /* Registers what this rank has of a tensor, which may be nothing. Again with the

@@ -21,7 +21,7 @@
 struct lead_copy {
     struct agent *agent;
     struct record *record;
-    void (*on_finished)(void *arg);
+    const struct lead_copy_ops *ops;
     void *arg;
     uv_timer_t *timer;
     struct last_wait *wait;
@@ -55,13 +55,16 @@ static void finish(struct lead_copy *c)
 {
     last_wait_end(c->wait);
     wait_for(c, false);
-    c->on_finished(c->arg);
+    c->ops->on_finished(c->arg);
 }
 
 static void drop_child(struct lead_copy *c)
 {
     ckpt_child_stop(c->child); /* a copy that is not finished is not there */
-    c->child = NULL;
+    if (c->child) {
+        c->child = NULL;
+        c->ops->on_reading(c->arg, "");
+    }
 }
 
 static void on_wait(void *arg, const char *span, bool is_late)
@@ -95,6 +98,7 @@ static void on_end(void *arg, const struct ckpt_child_end *end)
     char span[32];
 
     c->child = NULL;
+    c->ops->on_reading(c->arg, "");
     if (end->is_ok) {
         str_copy(c->copied, sizeof(c->copied), c->under_way);
         clock_format_span(end->ms, span, sizeof(span));
@@ -134,7 +138,9 @@ static bool begin(struct lead_copy *c)
     struct error e = {0};
 
     str_copy(c->under_way, sizeof(c->under_way), c->newest);
+    c->ops->on_reading(c->arg, c->under_way); /* before anybody else takes it away */
     if (start_copy(c, &e) < 0) {
+        c->ops->on_reading(c->arg, "");
         event(c, "checkpoint_trouble", "%s was not copied to %s: %s", c->under_way, c->to,
               e.text);
         return false;
@@ -205,7 +211,7 @@ bool lead_copy_is_awaited(const struct lead_copy *c)
 void lead_copy_destroy(struct lead_copy *c)
 {
     if (c) {
-        drop_child(c);
+        ckpt_child_stop(c->child); /* whoever would hear of it may be gone */
         loop_timer_close(c->timer);
         last_wait_close(c->wait);
         free(c);
@@ -223,7 +229,7 @@ static int find_place(struct lead_copy *c, struct error *e)
 }
 
 int lead_copy_create(struct agent *a, struct record *record,
-                     void (*on_finished)(void *arg), void *arg, struct lead_copy **ret,
+                     const struct lead_copy_ops *ops, void *arg, struct lead_copy **ret,
                      struct error *e)
 {
     const struct job_checkpoint *k = &a->config.job->checkpoint;
@@ -237,7 +243,7 @@ int lead_copy_create(struct agent *a, struct record *record,
     if (c) {
         c->agent = a;
         c->record = record;
-        c->on_finished = on_finished;
+        c->ops = ops;
         c->arg = arg;
         c->timer = loop_timer_create(&a->loop, c);
         c->wait = last_wait_create(&a->loop, on_wait, c);

@@ -13,10 +13,17 @@
 
 struct lead_copy;
 
-/* *ret is NULL where the job has no copies; all else takes NULL. `on_finished` is the
- * answer to lead_copy_finish(). */
+struct lead_copy_ops {
+    /* The answer to lead_copy_finish(). */
+    void (*on_finished)(void *arg);
+    /* That is read from now on, and is not to be removed; "": nothing is. */
+    void (*on_reading)(void *arg, const char *path);
+};
+
+/* *ret is NULL where the job has no copies; all else takes NULL. `ops` and `arg` are
+ * borrowed. */
 int lead_copy_create(struct agent *a, struct record *record,
-                     void (*on_finished)(void *arg), void *arg, struct lead_copy **ret,
+                     const struct lead_copy_ops *ops, void *arg, struct lead_copy **ret,
                      struct error *e);
 void lead_copy_destroy(struct lead_copy *c);
 

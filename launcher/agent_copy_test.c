@@ -31,6 +31,7 @@ static struct {
     char argv[1024];     /* of the last one */
     char event[2048];    /* said last, but for "has been going on" */
     char storing[1024];
+    char reading[1024];
 } did;
 
 int __wrap_ckpt_child_start(struct agent *a, const struct strlist *argv, uint64_t limit_ms,
@@ -107,6 +108,14 @@ static void on_finished(void *arg)
     did.n_finished++;
 }
 
+static void on_reading(void *arg, const char *path)
+{
+    (void)arg;
+    str_copy(did.reading, sizeof(did.reading), path);
+}
+
+static const struct lead_copy_ops ops = {.on_finished = on_finished, .on_reading = on_reading};
+
 static void open_slow(struct bed *b, const char *to, uint32_t keep, uint64_t every_ms)
 {
     struct job_checkpoint *k;
@@ -120,7 +129,7 @@ static void open_slow(struct bed *b, const char *to, uint32_t keep, uint64_t eve
     k->copy_to = strdup(to);
     k->copy_every_ms = every_ms;
     k->copy_keep = keep;
-    if (lead_copy_create(&b->agent, NULL, on_finished, NULL, &b->copies, &e) < 0) {
+    if (lead_copy_create(&b->agent, NULL, &ops, NULL, &b->copies, &e) < 0) {
         bail_out("%s", e.text);
     }
 }
@@ -163,7 +172,7 @@ static void test_none(struct bed *b)
     open_bed(b, "/mirror", 0);
     free(b->agent.config.job->checkpoint.watch);
     b->agent.config.job->checkpoint.watch = NULL;
-    ok(lead_copy_create(&b->agent, NULL, on_finished, NULL, &c, NULL) == 0 && !c,
+    ok(lead_copy_create(&b->agent, NULL, &ops, NULL, &c, NULL) == 0 && !c,
        "a job whose program says nothing of checkpoints has no copies");
     lead_copy_saved(NULL, "/ck/1");
     ok(!lead_copy_finish(NULL, LONG_MS) && !lead_copy_forget(NULL) &&
@@ -182,6 +191,7 @@ static void test_every_so_often(struct bed *b)
     turn(b);
     is_str(did.argv, "muster ckpt-copy --keep=3 -- /ck/1 /mirror", "then it is copied");
     is_str(lead_copy_under_way(b->copies), "/ck/1", "and is to stay so long");
+    is_str(did.reading, "/ck/1", "which whoever removes some is told");
     lead_copy_saved(b->copies, "/ck/2");
     turn(b);
     is_int(did.n_started, 1, "one at a time");
@@ -189,6 +199,7 @@ static void test_every_so_often(struct bed *b)
     end(true);
     is_str(did.event, "checkpoint_copied: /ck/1 was copied to /mirror in 3s", "it is there");
     is_str(lead_copy_under_way(b->copies), "", "and may go");
+    is_str(did.reading, "", "as is told");
     turn(b);
     is_str(did.argv, "muster ckpt-copy --keep=3 -- /ck/2 /mirror", "the next one");
     end(true);
@@ -210,9 +221,11 @@ static void test_fails(struct bed *b)
     turn(b);
     is_str(did.event, "checkpoint_trouble: /ck/1 was not copied to s3://bucket/x: no process",
            "one that cannot be begun");
+    is_str(did.reading, "", "is read by nobody");
     did.is_refused = false;
     turn(b);
     is_str(did.argv, "muster ckpt push -- /ck/1 s3://bucket/x", "is begun later, to a store");
+    is_str(did.reading, "/ck/1", "and is to stay");
     end(false);
     is_str(did.event, "checkpoint_trouble: /ck/1 was not copied to s3://bucket/x: it is full",
            "one that fails");
@@ -220,6 +233,7 @@ static void test_fails(struct bed *b)
     is_int(did.n_started, 2, "is tried again");
     close_bed(b);
     is_int(did.n_stopped, 1, "the agent ends: so does it");
+    is_str(did.reading, "/ck/1", "and nobody is told, who may be gone");
 }
 
 /* --- at the end of the run --- */
@@ -286,6 +300,7 @@ static void test_too_long(struct bed *b)
         uv_run(&b->agent.loop, UV_RUN_ONCE);
     }
     is_int(did.n_stopped, 1, "it is stopped");
+    is_str(did.reading, "", "and may go");
     like(did.event, "checkpoint_trouble: /ck/1 is not in /mirror after", "which is told: %s",
          did.event);
     ok(!lead_copy_is_awaited(b->copies) && !did.storing[0], "nobody waits any more");

@@ -519,6 +519,18 @@ const struct lead_watch_ops agent_lead_watch_ops = {
     .on_finished = agent_lead_finished,
 };
 
+static void on_reading(void *arg, const char *path)
+{
+    const struct agent_lead *l = arg;
+
+    lead_watch_hold(l->ckpts, path);
+}
+
+const struct lead_copy_ops agent_lead_copy_ops = {
+    .on_finished = agent_lead_finished,
+    .on_reading = on_reading,
+};
+
 /* --- what comes in --- */
 
 void agent_lead_report(struct agent *a, const void *data, size_t len)

@@ -287,7 +287,7 @@ int agent_lead_start(struct agent *a, const struct heritage *heritage,
                                         &l->look, e);
     rc = rc < 0 ? rc : lead_bucket_create(a, l->record, &agent_lead_bucket_ops, l,
                                           &l->bucket, e);
-    rc = rc < 0 ? rc : lead_copy_create(a, l->record, agent_lead_finished, l, &l->copies,
+    rc = rc < 0 ? rc : lead_copy_create(a, l->record, &agent_lead_copy_ops, l, &l->copies,
                                         e);
     if (rc == 0) {
         agent_lead_good(a);

@@ -66,6 +66,7 @@ struct agent_lead {
 /* --- agent_lead.c --- */
 
 extern const struct lead_watch_ops agent_lead_watch_ops;
+extern const struct lead_copy_ops agent_lead_copy_ops;
 extern const struct lead_snap_ops agent_lead_snap_ops;
 extern const struct lead_look_ops agent_lead_look_ops;
 extern const struct lead_bucket_ops agent_lead_bucket_ops;

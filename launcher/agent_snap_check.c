@@ -15,6 +15,8 @@
 #include <errno.h>
 #include <string.h>
 
+enum { LAST_MS = 10000 };
+
 void lead_check_know(const struct lead_snap *l, struct lead_save *s)
 {
     const struct lead_check *c = &l->check;
@@ -46,6 +48,17 @@ void lead_check_give_way(struct lead_snap *l)
         is_held = !s->is_settled && !lead_save_is_parked(s);
     }
     reread_gate_hold(&l->check.gate, is_held);
+}
+
+void lead_check_end(struct lead_snap *l)
+{
+    l->check.last_until_ms = uv_now(&l->agent->loop) + LAST_MS;
+}
+
+bool lead_check_is_awaited(const struct lead_snap *l)
+{
+    return l->is_ending && l->check.is_running &&
+           uv_now(&l->agent->loop) < l->check.last_until_ms;
 }
 
 /* --- what came of it --- */
@@ -141,6 +154,9 @@ static void after_work(uv_work_t *work, int status)
     } else if (c->rc != -ENOENT && c->rc != -ECANCELED) { /* else it has gone */
         agent_log(l->agent, "%s/%s was not read again: %s", c->reading.root,
                   c->reading.name, c->error.text);
+    }
+    if (l->is_ending) {
+        lead_snap_look(l); /* somebody may wait for it */
     }
 }
 

@@ -132,7 +132,7 @@ void lead_snap_look(struct lead_snap *l)
     }
     if (oldest) {
         lead_save_finish(oldest);
-    } else if (l->is_ending && l->n_works == 0) {
+    } else if (l->is_ending && l->n_works == 0 && !lead_check_is_awaited(l)) {
         lead_save_sweep(l);
     }
     lead_wait_look(l);

@@ -411,7 +411,8 @@ void lead_save_sweep(struct lead_snap *l)
         return;
     }
     s->commit.strays = NULL;
-    s->commit.ret_is_due = NULL; /* nobody reads again any more */
+    s->commit.ret_is_due = NULL;
+    s->commit.ret_awaits = &s->is_due; /* only for those is anything read again any more */
     s->is_working = true;
     s->work.data = s;
     l->n_works++;

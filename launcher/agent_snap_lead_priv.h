@@ -68,6 +68,7 @@ struct lead_check {
     struct lead_checked right; /* the last that was */
     bool is_running;
     bool is_missed; /* what may go now: others were at work */
+    uint64_t last_until_ms; /* the end of the run waits until then */
     struct reread_gate gate;
 
     /* Set before, and the thread's while there is one. */
@@ -244,6 +245,10 @@ void lead_check_worked(struct lead_snap *l);
 void lead_check_want(struct lead_snap *l, const struct lead_save *s);
 /* It was read again, by another thread than that of here. */
 void lead_check_right(struct lead_snap *l, const struct lead_save *s);
+/* The run has come to its end: it waits for what is being read, so that older ones go, but not
+ * for long. */
+void lead_check_end(struct lead_snap *l);
+bool lead_check_is_awaited(const struct lead_snap *l);
 /* While a save is on its way to the disk nothing is read. */
 void lead_check_give_way(struct lead_snap *l);
 

@@ -57,7 +57,7 @@ static bool is_removing(const struct lead_snap *l)
 static bool is_at_work(const struct lead_snap *l)
 {
     return is_removing(l) || (l->asks_saves && is_any_sure(l)) ||
-           (l->is_ending && l->n_works > 0);
+           (l->is_ending && (l->n_works > 0 || lead_check_is_awaited(l)));
 }
 
 /* Other runs may have the directories as soon as nothing more is done there. */
@@ -127,6 +127,7 @@ void lead_snap_end(struct lead_snap *l)
 {
     if (l) {
         l->is_ending = true;
+        lead_check_end(l);
         lead_snap_look(l);
     }
 }

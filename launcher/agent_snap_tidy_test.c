@@ -567,6 +567,33 @@ static void test_swept(struct bed *b)
     ok(lease_is(b, false), "nothing is left");
 }
 
+/* Saves that came too fast for any of them to be read again. */
+static void test_last_is_read(struct bed *b)
+{
+    int tidied = n_tidied;
+    unsigned n_quiet = b->n_quiet;
+
+    begin(b);
+    b->lead->check.is_running = true; /* nobody else reads */
+    for (uint64_t step = 20; step < 23; step++) {
+        save(b, step);
+        ok(comes_to(b, &n_tidied, ++tidied) && is_there(b, step), "a save");
+        turn(b);
+    }
+    ok(is_there(b, 20) && is_there(b, 21), "nobody knows which is right: all stay");
+    b->lead->check.is_running = false;
+    lead_snap_end(b->lead);
+    ok(lead_snap_ask_removed(b->lead), "the end of the run waits");
+    for (int i = 0; i < 400 && b->n_quiet == n_quiet; i++) {
+        turn(b);
+    }
+    is_int((int)(b->n_quiet - n_quiet), 1, "until the last was read again");
+    ok(!is_there(b, 20) && !is_there(b, 21) && is_there(b, 22), "and older ones are gone");
+    lead_snap_leave(b->lead);
+    lead_snap_destroy(b->lead);
+    ok(lease_is(b, false), "nothing is left");
+}
+
 int main(void)
 {
     struct bed *b = calloc(1, sizeof(*b));
@@ -591,6 +618,7 @@ int main(void)
     is_int(atomic_load(&n_shared), 0, "no child has what a thread opens to tidy up");
     test_lease_is_asked(b);
     test_swept(b);
+    test_last_is_read(b);
     commit_bed_close(&b->saves);
     lead_bed_release(&b->agent);
     free(b);

@@ -53,6 +53,7 @@ struct lead_watch {
     int64_t told_step, whole_step;
     bool told_is_broken;
     char avoided[AVOID_LINES_BYTES];
+    char held[PATH_MAX];
     bool has_news; /* so that an answer without a path is worth a word */
 };
 
@@ -152,7 +153,6 @@ static bool told_is_better(const struct lead_watch *w, const char *path,
 static void take_chosen(struct lead_watch *w, const json_t *o)
 {
     const char *path = json_string_value(json_object_get(o, "path"));
-    const char *trouble = json_string_value(json_object_get(o, "trouble"));
     const json_t *step = json_object_get(o, "step");
     int64_t n = json_integer_value(json_object_get(o, "n"));
     int64_t at = step ? json_integer_value(step) : -1;
@@ -160,9 +160,7 @@ static void take_chosen(struct lead_watch *w, const json_t *o)
     if (!w->is_asked) {
         return;
     }
-    if (trouble) {
-        event(w, "checkpoint_trouble", "%s: checkpoints there are not looked at",
-              trouble);
+    if (json_is_true(json_object_get(o, "trouble"))) { /* which was told */
         answer(w, w->told, w->told_step);
         return;
     }
@@ -425,6 +423,16 @@ static bool tell_avoided(const struct lead_watch *w)
     return tell(w, buf_str(&b));
 }
 
+static bool tell_held(const struct lead_watch *w)
+{
+    const char *name = name_in(w, w->held);
+    _buf_ struct buf b = {0};
+
+    buf_printf(&b, "hold %s\n",
+               name && strlen(name) < FOUND_NAME_BYTES && !strchr(name, '\n') ? name : "");
+    return tell(w, buf_str(&b));
+}
+
 static int start_child(struct lead_watch *w, struct error *e)
 {
     int to[2], from[2], rc;
@@ -449,7 +457,7 @@ static int start_child(struct lead_watch *w, struct error *e)
         return error_wrap(e, "watch %s", w->path);
     }
     await_word(w);
-    if (w->avoided[0] && !tell_avoided(w)) {
+    if ((w->avoided[0] && !tell_avoided(w)) || (w->held[0] && !tell_held(w))) {
         agent_log(w->agent, "the watch over checkpoints does not listen");
     }
     return 0;
@@ -510,6 +518,17 @@ void lead_watch_avoid(struct lead_watch *w, const char *avoided)
     str_copy(w->avoided, sizeof(w->avoided), avoided);
     if (w->pid > 0 && !tell_avoided(w)) {
         give_up(w, "nobody looks at it");
+    }
+}
+
+void lead_watch_hold(struct lead_watch *w, const char *path)
+{
+    if (!w) {
+        return;
+    }
+    str_copy(w->held, sizeof(w->held), path);
+    if (w->pid > 0 && !tell_held(w)) {
+        agent_log(w->agent, "the watch over checkpoints does not listen");
     }
 }
 

@@ -47,6 +47,10 @@ bool lead_watch_has(const struct lead_watch *w, const char *path);
 /* From these nobody starts from now on (ckpt/avoided.h); "" for none. */
 void lead_watch_avoid(struct lead_watch *w, const char *avoided);
 
+/* That is read by somebody: it stays, however old it is, until the next call; "" for
+ * none. */
+void lead_watch_hold(struct lead_watch *w, const char *path);
+
 /* No worker is alive, nor will be: what was saved last, of which on_saved() comes if it is
  * whole. True: on_finished() comes then, or when `limit_ms` have passed, not from inside
  * this call. */

@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "ckpt/dirlock.h"
 #include "ckpt/found.h"
+#include "ckpt/held.h"
 #include "ckpt/step.h"
 #include "ckpt/tracker.h"
 #include "ckpt/watch.h"
@@ -152,6 +153,23 @@ static void settle_largest(struct prune *p, size_t series)
     }
 }
 
+/* Of those that would go, what somebody copies stays; whether there is one. */
+static bool pin_held(struct prune *p)
+{
+    bool is_one = false;
+
+    for (size_t i = 0; i < p->n; i++) {
+        struct error why = {0};
+
+        if (p->items[i].is_removed && held_is(p->dir, p->all[i].name)) {
+            p->items[i].is_pinned = is_one = true;
+            error_text(&why, EBUSY, "%s: somebody copies it", p->all[i].name);
+            ckpt_tell("left alone", "in use", &why);
+        }
+    }
+    return is_one;
+}
+
 static int remove_one(const struct prune *p, size_t i, struct error *e)
 {
     if (p->all[i].kind != FOUND_MUSTER) {
@@ -247,6 +265,9 @@ static int run(struct prune *p, bool is_dry, struct error *e)
         return rc;
     }
     retain_mark(&p->keep.rule, p->items, p->n);
+    if (pin_held(p)) {
+        retain_mark(&p->keep.rule, p->items, p->n);
+    }
     ckpt_stop_begin();
     rc = remove_all(p, is_dry, e);
     rc = is_dry ? rc : sweep(p, rc, e);

@@ -6,6 +6,7 @@
  *
  * On stdin it is told, a line each: "ranks N", how many will write from now on, and
  * asked: "choose"; "avoid NAME", not that one (AVOID_MAX at most), and "avoid", all again;
+ * "hold NAME": that one is read by somebody, and stays; "hold ": none is;
  * "finish": nobody writes any more, nor will.
  * On stdout it says, a JSON object a line, by "op":
  *
@@ -14,6 +15,7 @@
  *           looks, and since nobody is to start from what had that name
  *   passed  name, state, why, aside, aside_why   on "choose": one that is not whole
  *   chosen  n, path, step     the answer, of n; without a path: none is whole
+ *           trouble           or it could not be looked at, as was told
  *   finished                  the answer: the newest that is whole was told
  *   removed text              one that is not to be kept
  *   trouble text              the directory cannot be read
@@ -71,10 +73,12 @@ struct ckpt_watch {
     int dir; /* -1: it is not there */
     struct watch watch;
     const struct keep_options *keep;
-    bool has_new; /* whole ones, since it was looked which are to be kept */
+    bool has_new; /* whole ones, or less to hold, since it was looked which are to be kept */
     char chosen[FOUND_NAME_BYTES]; /* workers may still read it */
+    char held[FOUND_NAME_BYTES];
     char avoided[AVOID_LINES_BYTES];
     struct error trouble; /* that was said last */
+    bool has_chosen;
 };
 
 #define AT(member) offsetof(struct keep_options, member)
@@ -318,6 +322,15 @@ static void on_passed(void *arg, struct watch_entry *entry)
     say(&w);
 }
 
+/* Again for each generation, but not beside what a look before the first one has told. */
+static void say_unchosen(struct ckpt_watch *c, const struct error *e)
+{
+    if (c->has_chosen) {
+        c->trouble = (struct error){0};
+    }
+    say_unseen(c, e);
+}
+
 static void choose(struct ckpt_watch *c)
 {
     struct watch_entry *entry = NULL;
@@ -331,10 +344,14 @@ static void choose(struct ckpt_watch *c)
     } else {
         rc = watch_choose(&c->watch, c->dir, on_passed, c, &entry, &e);
     }
+    if (rc < 0 && e.code != ENOENT) {
+        say_unchosen(c, &e);
+    }
+    c->has_chosen = true;
     w = begin(&b, "chosen");
     jsonw_int(&w, "n", (int64_t)watch_count(&c->watch));
     if (rc < 0 && e.code != ENOENT) {
-        jsonw_str(&w, "trouble", e.text);
+        jsonw_bool(&w, "trouble", true);
     } else if (entry) {
         put_place(&w, c, entry);
     }
@@ -409,7 +426,7 @@ static void avoid(struct ckpt_watch *c, const char *name)
 
 static void take_line(struct ckpt_watch *c, const char *line)
 {
-    static const char ranks[] = "ranks ", one[] = "avoid ";
+    static const char ranks[] = "ranks ", one[] = "avoid ", hold[] = "hold ";
     uint64_t n = 0;
 
     if (strcmp(line, "choose") == 0) {
@@ -420,6 +437,9 @@ static void take_line(struct ckpt_watch *c, const char *line)
         c->avoided[0] = '\0';
     } else if (str_starts(line, one)) {
         avoid(c, line + strlen(one));
+    } else if (str_starts(line, hold)) {
+        c->has_new |= c->held[0] != '\0'; /* that may go now */
+        str_copy(c->held, sizeof(c->held), line + strlen(hold));
     } else if (str_starts(line, ranks) &&
                str_to_u64(line + strlen(ranks), &n) == 0 && n <= UINT_MAX) {
         c->watch.world = (unsigned)n;
@@ -480,6 +500,7 @@ int cmd_ckpt_watch(int argc, char **argv)
     c.alive.io.ops = &c.alive.ops;
     c.watch.io = &c.alive.io;
     c.watch.avoided = c.avoided;
+    c.watch.held = c.held;
     c.path = args.words.items[0];
     status = run_watch(&c);
     watch_release(&c.watch);

@@ -16,7 +16,7 @@ enum { LAST_LINES = 20, MAX_SLOW = 4, FEW_HELD = 8 };
 
 static const char *state_colour(const struct run_view *v)
 {
-    if (v->is_stale || v->status->state == STATUS_FAILED) {
+    if (v->is_stale || v->status->state == STATUS_FAILED || run_view_is_unheard(v)) {
         return "\x1b[31m";
     }
     return v->status->state == STATUS_RUNNING ||
@@ -342,7 +342,10 @@ void run_text_head(struct buf *b, const struct run_view *v)
     if (s->state == STATUS_SUSPENDED) {
         buf_printf(b, "  muster resume %s goes on with it\n", v->dir->id);
     }
-    if (v->has_status && run_view_is_alive(v) && !v->is_locked) {
+    if (run_view_is_unheard(v)) {
+        buf_printf(b, "  front end   none, nor is anybody of the run heard on this host: "
+                   "muster resume %s goes on with it\n", v->dir->id);
+    } else if (v->has_status && run_view_is_alive(v) && !v->is_locked) {
         buf_printf(b, "  front end   none: muster attach %s takes the run "
                    "over\n", v->dir->id);
     }

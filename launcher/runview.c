@@ -6,11 +6,13 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/str.h"
+#include "launcher/control.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -113,6 +115,22 @@ bool run_view_is_all_here(const struct run_view *v)
     return s->n_nodes > 0;
 }
 
+/* Agents of another user's run are not heard. */
+static bool is_own(const struct run_view *v)
+{
+    struct stat st;
+
+    return stat(v->dir->path, &st) == 0 && st.st_uid == geteuid();
+}
+
+bool run_view_is_unheard(const struct run_view *v)
+{
+    return v->has_status && !v->is_silent && !v->is_locked &&
+           !status_run_is_over(v->status->state) &&
+           (v->is_stale || run_view_is_all_here(v)) && is_own(v) &&
+           !control_is_heard(v->dir->id);
+}
+
 /* Which is why nobody could write a newer status. */
 static const char *full_note(const struct run_view *v)
 {
@@ -129,7 +147,9 @@ void run_view_state(const struct run_view *v, char *to, size_t size)
     char span[32];
 
     clock_format_span(v->age_ms, span, sizeof(span));
-    if (!v->is_stale) {
+    if (!v->is_stale && run_view_is_unheard(v)) {
+        snprintf(to, size, "%s (nobody answers, last word %s ago)", state, span);
+    } else if (!v->is_stale) {
         str_copy(to, size, state);
     } else if (v->is_locked) {
         snprintf(to, size, "%s (stale: no word for %s, but pid %ld on %s "

@@ -74,6 +74,10 @@ bool run_view_is_alive(const struct run_view *v);
 /* All of its nodes are this host. */
 bool run_view_is_all_here(const struct run_view *v);
 
+/* Not over, without a front end, and somebody of it would be heard here by this user if it were
+ * alive, as far as one can tell; but nobody is. */
+bool run_view_is_unheard(const struct run_view *v);
+
 /* "Running", or "Running (stale: ...)" for people. */
 void run_view_state(const struct run_view *v, char *to, size_t size);
 

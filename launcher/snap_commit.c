@@ -107,24 +107,55 @@ static bool is_pinned(const struct snap_commit *c, int rc, const char *name,
     if (rc == 0) {
         return is_it(name, saved) || is_it(name, c->pinned) ||
                is_it(name, c->copied) || is_it(name, c->source) ||
-               is_it(name, c->checking) || is_it(name, c->verified) ||
-               (c->verified && !c->verified[0]);
+               is_it(name, c->checking);
     }
     return rc != -ENOENT || step >= oldest || step >= c->busy_from || !is_stray(c, name);
+}
+
+/* It stays as one that is right, or as nobody knows of any. */
+static bool is_proof(const struct snap_commit *c, const struct retain_item *item,
+                     const char *name)
+{
+    return item->is_whole && (is_it(name, c->verified) || (c->verified && !c->verified[0]));
+}
+
+static bool some_go(const struct retain_item *items, size_t n)
+{
+    size_t i = 0;
+
+    while (i < n && !items[i].is_removed) {
+        i++;
+    }
+    return i < n;
 }
 
 /* The name of the metric may be wrong, or nothing was evaluated yet. */
 static bool goes_without_best(const struct snap_commit *c, const struct retain_item *items,
                               size_t n)
 {
-    bool lacks = c->best && retain_best(&c->rule, items, n) == n;
+    return c->best && retain_best(&c->rule, items, n) == n && some_go(items, n);
+}
 
-    for (size_t i = 0; i < n; i++) {
-        if (items[i].is_removed) {
-            return lacks;
-        }
+/* What goes by the rule; whether more would if one that is kept were proven right. */
+static bool mark(const struct snap_commit *c, const struct step_entry *entries,
+                 struct retain_item *items, size_t n)
+{
+    _free_ struct retain_item *later = calloc(n + 1, sizeof(*later));
+    bool awaits;
+
+    if (later) {
+        memcpy(later, items, n * sizeof(*later));
+        retain_mark(&c->rule, later, n);
     }
-    return false;
+    for (size_t i = 0; i < n; i++) {
+        items[i].is_pinned |= is_proof(c, &items[i], entries[i].name);
+    }
+    retain_mark(&c->rule, items, n);
+    awaits = false;
+    for (size_t i = 0; later && i < n; i++) {
+        awaits |= later[i].is_removed && !items[i].is_removed;
+    }
+    return awaits;
 }
 
 /* The newest stay, as many as are to be kept, and what the rule wants besides; and the
@@ -137,7 +168,7 @@ static void tidy(const struct snap_commit *c, struct io *io, int root,
     _free_ struct retain_item *items = NULL;
     size_t n = 0;
     uint64_t n_whole = 0, oldest = 0; /* of those that stay as the newest */
-    bool is_due = c->verified != NULL;
+    bool is_due = c->verified != NULL, awaits;
 
     if (c->rule.keep == 0 || !may_remove(c, io, root) ||
         step_list(io, root, &entries, &n, NULL) < 0 ||
@@ -163,7 +194,7 @@ static void tidy(const struct snap_commit *c, struct io *io, int root,
         }
         items[i].is_pinned = is_pinned(c, rc, at->name, saved, at->step, oldest);
     }
-    retain_mark(&c->rule, items, n);
+    awaits = mark(c, entries, items, n);
     if (c->ret_lacks_best) {
         *c->ret_lacks_best = goes_without_best(c, items, n);
     }
@@ -175,6 +206,9 @@ static void tidy(const struct snap_commit *c, struct io *io, int root,
     }
     if (c->ret_is_due) {
         *c->ret_is_due = is_due;
+    }
+    if (c->ret_awaits) {
+        *c->ret_awaits = awaits;
     }
 }
 

@@ -45,6 +45,8 @@ struct snap_commit {
     bool *ret_is_last;    /* of those of its step in `root` it is the one that counts
                              (step_compare()). NULL: not asked */
     bool *ret_is_due;     /* those that are kept anyway lack such a one. NULL: not asked */
+    bool *ret_awaits;     /* some stay only until one of those that are kept anyway was read
+                             again. NULL: not asked */
     bool *ret_lacks_best; /* some go, and none has the metric `best`. NULL: not asked */
 };
 

@@ -175,7 +175,7 @@ static void say_left(struct commit_bed *b, char *to, size_t size)
     }
 }
 
-static bool is_due;
+static bool is_due, awaits;
 
 static void commit_verified(struct commit_bed *b, uint64_t step, const char *verified,
                             uint64_t checking)
@@ -188,6 +188,7 @@ static void commit_verified(struct commit_bed *b, uint64_t step, const char *ver
     c.verified = verified;
     c.checking = name;
     c.ret_is_due = &is_due;
+    c.ret_awaits = &awaits;
     commit_bed_name(b, checking, name);
     commit_bed_write(b, step, N);
     is_int(commit_bed_run(&c, io_system(), NULL, &e), 0, "step %d: %s", (int)step, e.text);
@@ -204,10 +205,12 @@ static void test_verified(struct commit_bed *b)
     reread_gate_init(&open);
     commit_bed_name(b, 40, first);
     commit_verified(b, 40, "", 0);
+    ok(is_due && !awaits, "nothing would go if the first were right");
     commit_verified(b, 41, "", 0);
     commit_verified(b, 42, "", 0);
     ok(is_due && commit_bed_has(b, 40, "COMMIT"),
        "nobody knows of any: none goes, one is due");
+    ok(awaits, "and one would go");
     is_int(snap_reread(b->top, first, &open, false, &e), 0, "one is read: %s", e.text);
     commit_verified(b, 43, first, 41);
     ok(is_due && commit_bed_has(b, 40, "COMMIT") && commit_bed_has(b, 41, "COMMIT"),
@@ -221,6 +224,7 @@ static void test_verified(struct commit_bed *b)
     commit_verified(b, 46, third, 0);
     ok(!is_due && !commit_bed_has(b, 42, "") && commit_bed_has(b, 45, ""),
        "where it is kept none is due");
+    ok(!awaits, "nor would any go");
     snprintf(path, sizeof(path), "%s/%s/r00001.safetensors", b->top, third);
     ok(truncate(path, BYTES - 2) == 0 && truncate(path, BYTES) == 0, "a byte is lost");
     is_int(snap_reread(b->top, third, &open, false, &e), -ERR_FORMAT, "which is found");

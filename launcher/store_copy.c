@@ -7,6 +7,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "ckpt/found.h"
+#include "ckpt/held.h"
 #include "ckpt/step.h"
 #include "launcher/ckpt_progress.h"
 #include "launcher/ckpt_verbs.h"
@@ -154,6 +155,7 @@ int store_verb_push(const struct ckpt_options *o, const char *path,
     char last[FOUND_NAME_BYTES], uuid[COMMIT_UUID_BYTES] = "";
     _step_ struct step step = {0};
     _close_ int dir = ckpt_place_above(path, last, &e);
+    _close_ int held = dir < 0 ? -1 : held_take(dir, last); /* until it is there */
     int rc = dir < 0 ? dir : store_place_open(o, uri, &place, &e);
 
     rc = rc < 0 || !o->is_newer ? rc : store_newer_beside(dir, last, &e);

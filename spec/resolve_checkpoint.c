@@ -250,6 +250,48 @@ static bool is_quoted(const char *arg)
     return false;
 }
 
+static bool is_script(const char *word)
+{
+    return str_ends(word, ".py");
+}
+
+/* The script whose options end with a -- of its own; NULL: there is none. What is behind
+ * the -- of a program that starts another one, as in uv run -- python x.py, is that. */
+static const char *find_closed_script(const struct strlist *command)
+{
+    const char *script = NULL;
+
+    for (size_t i = 0; i < command->n; i++) {
+        const char *word = command->items[i];
+        const char *next = i + 1 < command->n ? command->items[i + 1] : "";
+        const char *slash = strrchr(next, '/');
+
+        if (!script && is_script(word)) {
+            script = word;
+        } else if (script && strcmp(word, "--") == 0) {
+            if (!is_script(next) && !str_starts(slash ? slash + 1 : next, "python")) {
+                return script;
+            }
+            script = NULL;
+        }
+    }
+    return NULL;
+}
+
+static void check_resume_place(const struct check *s, const struct job *job,
+                               const struct place *at)
+{
+    const char *arg = s->k->resume_arg + strspn(s->k->resume_arg, " \t");
+    const char *script = arg[0] == '-' ? find_closed_script(&job->command) : NULL;
+
+    if (script) {
+        report_warn(s->c->report, at,
+                    "checkpoint.resumeArg is put at the end of the command, behind the -- that "
+                    "ends the options of %.100s; expected no -- there, or "
+                    "$MUSTER_RESUME_PATH in the program", script);
+    }
+}
+
 static void check_resume_arg(const struct check *s, const struct job *job)
 {
     const char *arg = s->k->resume_arg, *other = NULL;
@@ -266,6 +308,7 @@ static void check_resume_arg(const struct check *s, const struct job *job)
                     "$MUSTER_RESUME_PATH in the text",
                     job->command.items[0]);
     }
+    check_resume_place(s, job, at);
     n = find_other_hole(arg, &other);
     if (n) {
         report_warn(s->c->report, at,

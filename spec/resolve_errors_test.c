@@ -284,6 +284,40 @@ static void test_shell_lines(void)
     }
 }
 
+/* An option at the end of a command is none behind a -- of the script's own. */
+static void test_resume_place(void)
+{
+    static const struct {
+        const char *command, *arg;
+        bool is_warned;
+    } cases[] = {
+        {"[python3, t.py, --, data]", "--r", true},
+        {"[python3, -u, a/t.py, --lr, '1', --, data, more]", "'--r={path}'", true},
+        {"[python3, t.py, --, data]", "'{path}'", false},
+        {"[python3, t.py, data]", "--r", false},
+        {"[uv, run, --, python3, t.py]", "--r", false},
+        {"[uv, run, --, t.py, --, data]", "--r", true},
+        {"[python3, start.py, --, /usr/bin/python3.11, t.py]", "--r", false},
+        {"[python3, start.py, --, t.py]", "--r", false},
+        {"[./t, --, data]", "--r", false}, /* nobody knows */
+        {"[python3, t.py, --]", "' --r'", true},
+        {"[python3, start.py, --, t.py, --, x]", "--r", true},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _buf_ struct buf text = {0};
+
+        buf_printf(&text, "apiVersion: muster/v1\nkind: Job\ncommand: %s\n"
+                   "checkpoint: {resumeArg: %s}\n", cases[i].command, cases[i].arg);
+        {
+            _outcome_ struct outcome o = outcome_of_text(buf_str(&text));
+
+            ok((strstr(o.all, "behind the -- that ends the options of") != NULL) ==
+               cases[i].is_warned, "resumeArg of %s", cases[i].command);
+        }
+    }
+}
+
 static void test_warnings(void)
 {
     static const struct {
@@ -475,6 +509,7 @@ int main(void)
     test_many_errors();
     test_bad_overrides();
     test_shell_lines();
+    test_resume_place();
     test_warnings();
     test_expansion_limits();
     test_sizes();

@@ -34,6 +34,21 @@ made() {
 left() { ls "${1:-p}" | sed 's/^step-0*\([0-9]*\)-.*/\1/; s/^checkpoint-//' | sort -n | tr '\n' ' '; }
 name_of() { printf 'step-%012d-%08x' "$1" "$1"; }
 
+# Whoever copies one has a shared lock on it (ckpt/held.h).
+test_in_use() {
+    made
+    exec 8<"p/$(name_of 2)"
+    flock -s 8
+    run ckpt prune p --keep 1 --dry-run
+    is "$status:$(grep -c "^p/$(name_of 2)$" out)" 0:0 'what is copied would stay' || show
+    run ckpt prune p --keep 1
+    is "$status:$(left)" '0:2 5 ' 'and stays' || show
+    like "$(cat err)" "left alone, in use: $(name_of 2): somebody copies it" 'as is told'
+    exec 8<&-
+    run ckpt prune p --keep 1
+    is "$status:$(left)" '0:5 ' 'until it is copied' || show
+}
+
 test_rules() {
     made
     run ckpt prune p --keep 2 --dry-run

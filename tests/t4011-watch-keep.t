@@ -39,6 +39,36 @@ test_prune() {
     is "$(began keep 2)" 30 'and the newest is where it goes on'
 }
 
+# What the agent that leads says is being copied stays until it says that it is not.
+test_held() {
+    local i
+    for i in 5 6 7; do
+        mkdir -p "held/checkpoint-$i"
+        printf '\002\0\0\0\0\0\0\0{}' >"held/checkpoint-$i/model.safetensors"
+        echo "{\"global_step\": $i}" >"held/checkpoint-$i/trainer_state.json"
+    done
+    printf '%s\n' 'hold checkpoint-5' finish >in
+    "$MUSTER" ckpt-watch --keep=1 -- held <in >out
+    is "$(names held):$(grep -c '"op":"removed"' out)" '5 7:1' 'what is read stays' || diag "$(cat out)"
+    printf '%s\n' 'hold checkpoint-5' 'hold ' finish >in
+    "$MUSTER" ckpt-watch --keep=1 -- held <in >out
+    is "$(names held):$(grep -c '"op":"removed"' out)" '7:1' 'until it is not' || diag "$(cat out)"
+}
+
+# What cannot be looked at is told once for each generation.
+test_no_directory() {
+    : >plain
+    echo choose >in
+    "$MUSTER" ckpt-watch -- plain <in >out
+    is "$(grep -c '"op":"trouble".*plain: Not a directory: checkpoints there are not seen' out):$(grep -c '"op":"chosen"' out)" 1:1 \
+        'a file in the place of the directory is told once' || diag "$(cat out)"
+    printf '%s\n' choose choose >in
+    "$MUSTER" ckpt-watch -- plain <in >out
+    is "$(grep -c '"op":"trouble"' out):$(grep -c '"op":"chosen"' out)" 2:2 'and once more for the next generation' || diag "$(cat out)"
+    run timeout 60 "$MUSTER" run --allow-run-as-root --name plain --nproc-per-node 1 --set checkpoint.watch="$TRASH/plain" -- true
+    is "$status:$(grep -c 'plain: Not a directory' err)" 0:1 'as of a run' || show
+}
+
 # By a metric that none has, as where its name is misspelt.
 test_no_best() {
     begin none --set checkpoint.prune.keep=1 --set checkpoint.prune.best=eval_los --

@@ -85,7 +85,7 @@ def main(root):
     with ckpt.Checkpoints(root, group=ckpt.torch_group()) as c:
         facts["and again, of one that is open"] = load(reader(c)) == 1
     damage(root, 1)
-    facts["none is whole"] = fails(reader(root), "no checkpoint is whole; 3 passed over")
+    facts["none is whole"] = fails(reader(root), f"no checkpoint in {root} is whole (muster ckpt verify {root} ", "; 3 passed over; ")
     dcp.save(state(4, 5), storage_writer=writer(root, 4))
     dcp.save(state(5), storage_writer=writer(root, 5))
     damage(root, 5)

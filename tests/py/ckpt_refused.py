@@ -7,6 +7,7 @@ one: threads, signal handlers, odd numbers and names. Prints TAP.
 import collections
 import copy
 import json
+import logging
 import pickle
 import signal
 import sys
@@ -187,6 +188,19 @@ def gathers(where):
         ok(is_told(error, ValueError, "gather(): expected", "bytes of each of 1 ranks"), f"{what}: {error}")
 
 
+def misspelt(where):
+    """A metric that none has is told once, when older ones go."""
+    told = []
+    handler = logging.Handler()
+    handler.emit = lambda record: told.append(record.getMessage())
+    logging.getLogger("muster").addHandler(handler)
+    with ckpt.Checkpoints(where + ".misspelt", keep=1, keep_best="metrics.los") as c:
+        for step in range(4):
+            c.save(step, {"a": np.ones(1)}, metrics={"loss": 1.0})
+    logging.getLogger("muster").removeHandler(handler)
+    ok(len(told) == 1 and "has a metric 'metrics.los', by which the best is to stay (keep_best)" in told[0], f"no such metric: {told}")
+
+
 def words(where):
     """What cannot be meant, told plainly."""
     one = np.ones(1)
@@ -198,6 +212,7 @@ def words(where):
         number = c.save(1, {"a": one})
         ok(all(c.wait(number, timeout=t) is None for t in (float("inf"), 1e300, 2**70, -1, -float("inf"), 0.5)), "times of any size")
         ok(is_told(failure(lambda: c.wait(number, timeout=float("nan"))), ValueError, "found nan"), "but what is no number")
+    misspelt(where)
     ok(is_told(failure(lambda: ckpt.Checkpoints(where, keep=1, keep_best=5)), TypeError, "keep_best: expected the name of a metric"), "a metric is a name")
 
 

@@ -45,9 +45,10 @@ class Loaded(NamedTuple):
 
 
 class Passed:
-    """What a load has passed over so far."""
+    """What a load from the directory `path` has passed over so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: str) -> None:
+        self.path = path
         self.n = 0
         self.why: List[str] = []
 
@@ -62,7 +63,9 @@ class Passed:
             _log.warning("muster: passed over: %s", why)
 
     def error(self) -> CheckpointError:
-        return CheckpointError(EILSEQ, f"no checkpoint is whole; {self.n} passed over; {'; '.join(self.why)}")
+        """There is no other one. Worded as by the library."""
+        text = f"no checkpoint in {self.path} is whole (muster ckpt verify {self.path} tells of each)"
+        return CheckpointError(EILSEQ, f"{text}; {self.n} passed over; {'; '.join(self.why)}")
 
 
 class _Template(NamedTuple):
@@ -275,6 +278,7 @@ class Checkpoints:
             lazy, self._lazy = self._lazy, None
             moved = None if lazy is None else self._handle.moved()
             self._handle.call("fence")
+            self._tell_note()
             self._handle.clear()
             if lazy is not None and moved is not None:
                 raise _freed(moved, lazy[1])
@@ -430,6 +434,9 @@ class Checkpoints:
         with self._handle.alone():
             self._handle.read(step, name, tensor)
 
+    def none_passed(self) -> Passed:
+        return Passed(self._handle.path)
+
     def newest(self, below: int, passed: Passed) -> Optional[Tuple[int, Dict[str, Any]]]:
         """The newest below that step of which all ranks can read the description; None:
         there is none, and nothing was passed over. All ranks together."""
@@ -486,6 +493,12 @@ class Checkpoints:
         if moved is not None:
             _log.warning("muster: %s", _freed(moved, step).strerror)
 
+    def _tell_note(self) -> None:
+        """After a save: that no checkpoint has the metric of keep_best, say."""
+        note = self._handle.note()
+        if note:
+            _log.warning("muster: %s", note)
+
     @contextlib.contextmanager
     def _or_refused(self, name: str) -> Iterator[None]:
         """or_refused() for who is alone() already."""
@@ -538,6 +551,7 @@ class Checkpoints:
         number = ctypes.c_uint64()
         try:
             self._handle.call("save", step, flags, ctypes.byref(number))
+            self._tell_note()
         except CheckpointError as error:
             found = re.search(rf"blob '{TREE}' differs between .* from byte (\d+) on", str(error.strerror))
             if found is None:
@@ -582,7 +596,7 @@ class Checkpoints:
         return described
 
     def _load(self, step: Optional[int], into: Optional[_Template], strict: Optional[bool]) -> Optional[Loaded]:
-        passed = Passed()
+        passed = Passed(self._handle.path)
         spoilt: Set[str] = set()
         below = lib.LATEST
         if step is not None:

@@ -104,6 +104,12 @@ atexit.register(_leave)
 os.register_at_fork(after_in_child=_forked)
 
 
+def _path_of(where: Optional[bytes]) -> str:
+    """As the library takes it, to be shown."""
+    path = os.environ.get("MUSTER_CHECKPOINT_DIR", "") if where is None else os.fsdecode(where)
+    return os.path.abspath(path[4:] if path.startswith("dir:") else path)
+
+
 def _is_of_run() -> bool:
     return bool(os.environ.get("MUSTER_SOCKET"))
 
@@ -175,6 +181,7 @@ class Handle:
         where = os.fsencode(path) if path is not None else None
         if where is not None and b"\0" in where:
             raise ValueError(f"{path!r}: expected a path without zero bytes")
+        self.path = _path_of(where)
         with _lock:
             muster = None
             if group is not None:
@@ -268,6 +275,11 @@ class Handle:
         function = getattr(self._lib, "muster_ckpt_" + name)
         with _lock:
             return self._check(function(self._open(), *arguments))
+
+    def note(self) -> str:
+        """What the last call, which went well, has to say."""
+        with _lock:
+            return str(self._lib.muster_ckpt_error_text(self._open()).decode("utf-8", "replace"))
 
     def passed_over(self) -> Tuple[int, str]:
         """How many damaged ones the last load or latest has, and what is wrong with them."""

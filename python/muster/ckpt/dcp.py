@@ -234,7 +234,7 @@ class Reader(_Storage, StorageReader):  # type: ignore[misc,unused-ignore]
 
     def read_metadata(self) -> Any:
         checkpoints = self._checkpoints()
-        self._passed = Passed()
+        self._passed = checkpoints.none_passed()
         if self._step is not None:
             self._take(self._step, checkpoints.describe(self._step))
         else:
