@@ -7,7 +7,9 @@
 #include "ckpt/api_bed.h"
 
 #include "base/cleanup.h"
+#include "base/fs.h"
 #include "base/str.h"
+#include "ckpt/commit.h"
 #include "ckpt/io.h"
 #include "ckpt/save_priv.h"
 #include "ckpt/step.h"
@@ -20,7 +22,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static char root[API_BED_ROOT_BYTES];
@@ -158,22 +159,24 @@ static void test_from_disk(void)
 }
 
 /* The path of the file of that step in `name`; of the newest of those of that step. */
+/* Of those of a step that with the highest token, which was saved last. */
 static void find_file(const char *name, int step, char *to, size_t size)
 {
     char pattern[5000];
     glob_t found = {0};
-    struct stat st, newest = {0};
+    struct commit c, newest = {0};
 
     snprintf(pattern, sizeof(pattern), "%s/%s/step-%012d-*/COMMIT", root, name, step);
     if (glob(pattern, 0, NULL, &found) != 0) {
         bail_out("nothing of step %d in %s", step, name);
     }
     for (size_t i = 0; i < found.gl_pathc; i++) {
-        if (stat(found.gl_pathv[i], &st) == 0 &&
-            (st.st_mtim.tv_sec > newest.st_mtim.tv_sec ||
-             (st.st_mtim.tv_sec == newest.st_mtim.tv_sec &&
-              st.st_mtim.tv_nsec >= newest.st_mtim.tv_nsec))) {
-            newest = st;
+        _free_ char *data = NULL;
+        size_t len = 0;
+
+        if (fs_read(found.gl_pathv[i], COMMIT_MAX_BYTES, &data, &len, NULL) == 0 &&
+            commit_decode(data, len, &c, NULL) == 0 && c.token >= newest.token) {
+            newest = c;
             snprintf(to, size, "%.*s/r00000.safetensors",
                      (int)strlen(found.gl_pathv[i]) - 7, found.gl_pathv[i]);
         }
@@ -207,6 +210,7 @@ static void test_counted(void)
     const char *why = NULL;
     int64_t step = -1;
     int32_t v = 0;
+    char said[9000];
 
     save_steps(ck, &v, 1, 4);
     is_int(muster_ckpt_passed_over(ck, &why), 0, "nothing is damaged");
@@ -227,8 +231,9 @@ static void test_counted(void)
     is_int(muster_ckpt_load(ck, 3, 0, NULL), -EILSEQ, "by its step");
     is_int(muster_ckpt_passed_over(ck, &why), 1, "it is that one");
     is_int(strncmp(why, "step-000000000003-", 18), 0, "named, and nothing else: %s", why);
-    like(muster_ckpt_error_text(ck), "no checkpoint of step 3 is whole; step-000000000003-",
-         "in the error, too");
+    fs_path(said, sizeof(said), NULL, "no checkpoint of step 3 in %s/counted is whole (muster "
+            "ckpt verify %s/counted tells of each); step-000000000003-", root, root);
+    like(muster_ckpt_error_text(ck), said, "in the error, too, with the directory");
     is_int(muster_ckpt_load(ck, 5, 0, NULL), -ENOENT, "one that there is not");
     is_int(muster_ckpt_read_blob(ck, 3, "b", NULL, 0, NULL), -EILSEQ, "who reads one "
            "that is damaged is told so");
@@ -236,6 +241,9 @@ static void test_counted(void)
     cut("counted", 2);
     is_int(muster_ckpt_latest(ck, MUSTER_CKPT_LATEST, &step), -EILSEQ, "only damaged ones");
     is_int(muster_ckpt_passed_over(ck, NULL), 4, "all");
+    fs_path(said, sizeof(said), NULL, "no checkpoint in %s/counted is whole (muster ckpt verify "
+            "%s/counted tells of each); 4 passed over; step-000000000004-", root, root);
+    like(muster_ckpt_error_text(ck), said, "where, and why the newest is none");
     is_int(muster_ckpt_latest(ck, 1, &step), -ENOENT, "and below them none");
     muster_ckpt_close(ck);
 }
