@@ -188,7 +188,8 @@ void parity_bed_open(struct parity_bed *b, unsigned n, unsigned m, uint64_t budg
     memset(b, 0, sizeof(*b));
     snap_bed_open("parity_bed", &b->loop, b->top);
     b->group.shape = (struct parity){n, m};
-    for (unsigned i = 0; i < PARITY_BED_NODES; i++) {
+    b->n_nodes = n > PARITY_BED_NODES ? n : PARITY_BED_NODES;
+    for (unsigned i = 0; i < b->n_nodes; i++) {
         node_open(b, i, budget);
         b->group.agents[i] = i * 10;
         b->group.ranks[i] = 10 + i;
@@ -197,7 +198,7 @@ void parity_bed_open(struct parity_bed *b, unsigned n, unsigned m, uint64_t budg
 
 void parity_bed_close(struct parity_bed *b)
 {
-    for (unsigned i = 0; i < PARITY_BED_NODES; i++) {
+    for (unsigned i = 0; i < b->n_nodes; i++) {
         struct parity_node *n = &b->nodes[i];
 
         snap_parity_destroy(n->parity);
@@ -279,7 +280,7 @@ int parity_bed_build(struct parity_bed *b, unsigned at, unsigned i, const char *
 
 static void give_up_after(struct parity_bed *b, unsigned ms)
 {
-    for (unsigned i = 0; i < PARITY_BED_NODES; i++) {
+    for (unsigned i = 0; i < b->n_nodes; i++) {
         b->nodes[i].parity->config.stuck_ms = ms;
     }
 }

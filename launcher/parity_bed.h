@@ -9,7 +9,7 @@
 #include "launcher/snap_bed.h"
 #include "launcher/snap_parity_priv.h"
 
-enum { PARITY_BED_NODES = 5 };
+enum { PARITY_BED_NODES = 5 }; /* or as many as the group has, where those are more */
 
 extern const uint8_t parity_bed_key[CHANNEL_KEY_BYTES];
 
@@ -41,7 +41,8 @@ struct parity_node {
 struct parity_bed {
     uv_loop_t loop;
     char top[64];
-    struct parity_node nodes[PARITY_BED_NODES];
+    unsigned n_nodes;
+    struct parity_node nodes[PARITY_MAX_MEMBERS];
     struct parity_group group;
     int n_sent, n_whole, n_built; /* of all */
 };

@@ -69,6 +69,7 @@ static void test_liars(void)
     struct parity_group g;
     struct parity_want w = {UUID(1), 10, 11, 1, {{0, 0, UINT64_C(1) << 40}}};
     struct parity_want far = {UUID(1), 10, 11, 1, {{0, UINT64_C(1) << 40, 1}}};
+    struct parity_want over = {UUID(1), 10, 11, 1, {{0, 1, 0}}};
     struct liar x = {.types = {SNAP_PARITY_OFFER, SNAP_PARITY_DATA, SNAP_PARITY_DATA,
                                SNAP_PARITY_END}};
 
@@ -111,14 +112,27 @@ static void test_liars(void)
     buf_clear(&want);
     parity_want_encode(&far, &want);
     lie(&b, &x, "for what lies behind it");
-    ok(x.n_refused >= 6, "all of that is refused");
+    over.segs[0].len = parity_bed_bytes(0) + SNAP_PAGE_BYTES;
+    buf_clear(&want);
+    parity_want_encode(&over, &want);
+    lie(&b, &x, "for a byte behind it");
+    is_int(x.n_refused, 11, "all of that is refused");
     ok(parity_bed_save_all(&b, UUID(2), 20) && b.n_whole == 3, "others are none the worse");
     str_copy(far.uuid, sizeof(far.uuid), UUID(2));
     far.segs[0].kept = 1;
     buf_clear(&want);
     parity_want_encode(&far, &want);
     lie(&b, &x, "for what lies behind its parity");
-    ok(x.n_refused >= 7, "is refused, too");
+    over = far;
+    over.segs[0] = (struct parity_seg){1, 1, b.nodes[0].parity->kept->memory[0].room};
+    buf_clear(&want);
+    parity_want_encode(&over, &want);
+    lie(&b, &x, "for a byte behind that");
+    over.segs[0] = (struct parity_seg){2, 0, 1};
+    buf_clear(&want);
+    parity_want_encode(&over, &want);
+    lie(&b, &x, "or for parity that it does not keep");
+    is_int(x.n_refused, 14, "is refused, too");
     parity_bed_close(&b);
 }
 

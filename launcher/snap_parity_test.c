@@ -138,6 +138,40 @@ static void test_no_rank(void)
     parity_bed_close(&b);
 }
 
+/* Nothing is missed of a node that had no such rank, but the parity that it kept. */
+static void test_no_rank_lost(void)
+{
+    const uint32_t lost[] = {0, 20, 40};
+    struct parity_bed b;
+
+    parity_bed_open(&b, 5, 2, UINT64_C(1) << 30);
+    b.group.ranks[2] = b.group.ranks[4] = PARITY_NO_RANK;
+    ok(parity_bed_save_all(&b, UUID(1), 10), "three ranks of five nodes");
+    b.nodes[2].is_gone = b.nodes[4].is_gone = true;
+    is_int(parity_bed_build(&b, 3, 0, UUID(1), lost, 3), 0,
+           "two parities make up for one rank on three nodes");
+    ok(parity_bed_is_same(&b, 3, 0, UUID(1)), "to the last byte");
+    parity_bed_close(&b);
+}
+
+/* Of as many pieces as there are nodes, the last ones of a short image have no bytes. */
+static void test_largest(void)
+{
+    const uint32_t lost[] = {0};
+    struct parity_bed b;
+
+    parity_bed_open(&b, PARITY_MAX_MEMBERS, 1, UINT64_C(1) << 30);
+    for (unsigned i = 2; i < PARITY_MAX_MEMBERS; i++) {
+        b.group.ranks[i] = PARITY_NO_RANK;
+    }
+    ok(parity_bed_save_all(&b, UUID(1), 10), "two ranks of as many nodes as there may be");
+    for (unsigned i = 1; i < PARITY_MAX_MEMBERS; i += PARITY_MAX_MEMBERS - 2) {
+        is_int(parity_bed_build(&b, i, 0, UUID(1), lost, 1), 0, "one is lost");
+        ok(parity_bed_is_same(&b, i, 0, UUID(1)), "and on node %u", i);
+    }
+    parity_bed_close(&b);
+}
+
 /* Two saves of a set stay, in memory that is used again. */
 static void test_saves(void)
 {
@@ -357,6 +391,8 @@ int main(void)
     test_too_many();
     test_left_out();
     test_no_rank();
+    test_no_rank_lost();
+    test_largest();
     test_saves();
     test_settled_first();
     test_not_whole();
