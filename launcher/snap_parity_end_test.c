@@ -108,6 +108,104 @@ static void test_taken_away(void)
     parity_bed_close(&b);
 }
 
+/* So does it when it is what this one has itself. */
+static void test_own_goes(void)
+{
+    const uint32_t lost[] = {30};
+    const struct snap_parity_order order = {13, UUID(1), lost, 1, false};
+    struct parity_bed b;
+
+    parity_bed_open(&b, 4, 1, UINT64_C(1) << 30);
+    parity_bed_save_all(&b, UUID(1), 10);
+    snap_parity_build(b.nodes[2].parity, &order, NULL);
+    while (!b.nodes[2].parity->builds->asks) {
+        uv_run(&b.loop, UV_RUN_NOWAIT);
+    }
+    snap_hold_settle(b.nodes[2].own, UUID(1), false);
+    ok(snap_bed_run_until(&b.loop, &b.n_built, 1) && b.nodes[2].built.code == ECANCELED,
+       "what an agent has itself comes to nothing while it makes another one again");
+    like(b.nodes[2].built.text, "node 20: it is not in memory any more", "as is told");
+    parity_bed_close(&b);
+}
+
+/* One is made after the other, whatever becomes of the one before. */
+static void test_one_by_one(void)
+{
+    const uint32_t lost[] = {30, 0};
+    const struct snap_parity_order large = {13, UUID(1), lost, 1, false},
+                                   other = {10, UUID(1), lost + 1, 1, false},
+                                   later = {10, UUID(2), lost + 1, 1, false};
+    uint64_t bytes, room = parity_bed_bytes(0) + 4 * SNAP_PAGE_BYTES;
+    struct parity_bed b;
+
+    parity_bed_open(&b, 4, 1, UINT64_C(1) << 30);
+    parity_bed_save_all(&b, UUID(1), 10);
+    bytes = b.nodes[2].parity->bytes;
+    parity_bed_save_all(&b, UUID(2), 20);
+    snap_parity_build(b.nodes[2].parity, &large, NULL);
+    snap_parity_build(b.nodes[2].parity, &other, NULL);
+    snap_parity_build(b.nodes[2].parity, &later, NULL);
+    ok(snap_bed_run_until(&b.loop, &b.n_built, 3) && parity_bed_is_same(&b, 2, 3, UUID(1)) &&
+           parity_bed_is_same(&b, 2, 0, UUID(1)) && parity_bed_is_same(&b, 2, 0, UUID(2)),
+       "two of one save are made again, and one of another");
+    parity_bed_close(&b);
+
+    parity_bed_open(&b, 4, 1, bytes + room);
+    parity_bed_save_all(&b, UUID(1), 10);
+    snap_parity_build(b.nodes[2].parity, &large, NULL);
+    snap_parity_build(b.nodes[2].parity, &other, NULL);
+    ok(snap_bed_run_until(&b.loop, &b.n_built, 1) && b.nodes[2].built.code == ENOMEM,
+       "there is no memory for the first one: %s", b.nodes[2].built.text);
+    ok(snap_bed_run_until(&b.loop, &b.n_built, 2) && parity_bed_is_same(&b, 2, 0, UUID(1)),
+       "the next one is made all the same");
+    parity_bed_close(&b);
+}
+
+/* The memory for it is promised, and cannot be made. */
+static void test_no_memory(void)
+{
+    const uint32_t lost[] = {0};
+    const struct snap_parity_order order = {10, UUID(1), lost, 1, false};
+    const struct error why = {.code = ENOSPC, .text = "it is full"};
+    struct snap_parity *c;
+    struct parity_bed b;
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    parity_bed_save_all(&b, UUID(1), 10);
+    c = b.nodes[2].parity;
+    snap_parity_build(c, &order, NULL);
+    while (!c->builds->is_begun) {
+        uv_run(&b.loop, UV_RUN_NOWAIT);
+    }
+    snap_parity_begun(c, c->builds->question, NULL, &why);
+    ok(b.n_built == 1 && b.nodes[2].built.code == ENOSPC && !c->builds,
+       "no memory can be made for one: %s", b.nodes[2].built.text);
+    parity_bed_close(&b);
+}
+
+/* An agent ends while it sends pieces, is sent some, makes something again and is asked. */
+static void test_ends(void)
+{
+    const uint32_t lost[] = {30};
+    const struct snap_parity_order order = {13, UUID(1), lost, 1, false};
+    struct parity_bed b;
+
+    parity_bed_open(&b, 4, 1, UINT64_C(1) << 30);
+    parity_bed_save_all(&b, UUID(1), 10);
+    parity_bed_save(&b, 0, UUID(2), 20);
+    parity_bed_send(&b, 0, UUID(2));
+    while (!b.nodes[1].parity->ins) {
+        uv_run(&b.loop, UV_RUN_NOWAIT);
+    }
+    snap_parity_build(b.nodes[0].parity, &order, NULL);
+    snap_parity_build(b.nodes[1].parity, &order, NULL);
+    while (!b.nodes[2].parity->ways) {
+        uv_run(&b.loop, UV_RUN_NOWAIT);
+    }
+    ok(b.n_built == 0, "all ends in the middle");
+    parity_bed_close(&b);
+}
+
 static void test_mute(void)
 {
     const uint32_t lost[] = {0}, with_it[] = {0, 20};
@@ -280,6 +378,10 @@ int main(void)
     test_changed_mind();
     test_nothing_meanwhile();
     test_taken_away();
+    test_own_goes();
+    test_one_by_one();
+    test_no_memory();
+    test_ends();
     test_mute();
     test_late();
     test_lies();

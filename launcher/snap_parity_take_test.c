@@ -140,7 +140,7 @@ static void test_liars(void)
 static void test_digests(void)
 {
     struct parity_sums s = {1, {0}, {12345}};
-    _buf_ struct buf good = {0}, data = {0}, end = {0};
+    _buf_ struct buf good = {0}, data = {0}, two = {0}, end = {0};
     struct liar x = {.types = {SNAP_PARITY_OFFER, SNAP_PARITY_DATA, SNAP_PARITY_END}};
     struct snap_head h = {.image_bytes = 100};
     uint64_t at, len;
@@ -165,10 +165,16 @@ static void test_digests(void)
     buf_append(&data, "x", 1);
     lie(&b, &x, "a byte more");
     is_int(x.n_refused, 2, "is refused");
+    data.len -= 2;
+    buf_append(&two, "xx", 2);
+    x.types[2] = SNAP_PARITY_DATA;
+    x.frames[2] = &two;
+    lie(&b, &x, "or in a second part");
+    is_int(x.n_refused, 3, "is refused");
     x.frames[1] = NULL;
     parity_bed_be_impatient(&b);
     lie(&b, &x, "an offer, and nothing behind it");
-    is_int(x.n_refused, 3, "is not waited for");
+    is_int(x.n_refused, 4, "is not waited for");
     ok(!b.nodes[0].parity->kept, "nor kept");
     parity_bed_close(&b);
 }

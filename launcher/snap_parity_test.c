@@ -115,6 +115,11 @@ static void test_left_out(void)
     ok(snap_bed_run_until(&b.loop, &b.nodes[2].n_built, 4) &&
            b.nodes[2].built.code == 0, "it is there already: nobody is asked");
     is_int(b.nodes[2].n_ordered, 1, "and who has asked last has not ordered it");
+    snap_parity_build(b.nodes[2].parity, &order, NULL);
+    order.is_ordered = true;
+    snap_parity_build(b.nodes[2].parity, &order, NULL);
+    ok(snap_bed_run_until(&b.loop, &b.nodes[2].n_built, 5) && b.nodes[2].n_ordered == 2,
+       "it is ordered, though who has asked first has not");
     parity_bed_close(&b);
 }
 
