@@ -68,6 +68,24 @@ static void test_not_held(void)
     parity_bed_close(&b);
 }
 
+/* Who keeps parity needs the memory: nobody takes that for a save that came to nothing. */
+static void test_dropped(void)
+{
+    struct parity_bed b;
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    parity_bed_save(&b, 0, UUID(1), 10);
+    parity_bed_send(&b, 0, UUID(1));
+    while (!b.nodes[1].parity->ins) {
+        turn(&b);
+    }
+    snap_parity_drop(b.nodes[1].parity);
+    ok(snap_bed_run_until(&b.loop, &b.n_sent, 1) && b.nodes[0].sent.code == ENOMEM,
+       "parity gives way while it is made");
+    like(b.nodes[0].sent.text, "node 10: its memory is needed", "as is told");
+    parity_bed_close(&b);
+}
+
 static void test_unknown(void)
 {
     const uint32_t lost[] = {0};
@@ -92,7 +110,6 @@ static void test_unknown(void)
     parity_bed_close(&b);
 }
 
-/* Both ends of a link: what has come further is not given up. */
 static void test_gets_on(void)
 {
     struct parity_way *w;
@@ -119,11 +136,39 @@ static void test_gets_on(void)
         turn(&b);
     }
     ok(w->moved_ms > 0, "a chunk that goes is progress");
-    while (in->k == 0 && in->at == 0) {
-        in->moved_ms = 0;
+    parity_bed_close(&b);
+}
+
+/* Since when nothing has come, against how long that may be: 12 times as long where all is
+ * there, and others of the set are waited for. */
+static void test_given_up(void)
+{
+    const struct error late = {.code = ETIMEDOUT, .text = "late"};
+    struct parity_in *in;
+    struct parity_bed b;
+    struct snap_parity *c;
+    uint64_t now;
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    c = b.nodes[1].parity;
+    c->config.stuck_ms = 10;
+    parity_bed_save(&b, 0, UUID(1), 10);
+    parity_bed_send(&b, 0, UUID(1));
+    while (!c->ins || !c->ins->is_over) {
         turn(&b);
     }
-    ok(in->moved_ms > 0, "so is one that comes");
+    in = c->ins;
+    now = uv_now(&b.loop);
+    in->moved_ms = now - 119;
+    parity_ins_watch(c, &late);
+    ok(c->ins == in, "who has sent all may wait");
+    in->is_over = false;
+    in->moved_ms = now - 9;
+    parity_ins_watch(c, &late);
+    ok(c->ins == in, "who has not has to get on");
+    in->moved_ms = now - 10;
+    parity_ins_watch(c, &late);
+    ok(!c->ins && !c->kept, "or spoils it");
     parity_bed_close(&b);
 }
 
@@ -132,6 +177,7 @@ static void test_gives_some(void)
 {
     const uint32_t lost[] = {0};
     const struct snap_parity_order order = {10, UUID(1), lost, 1, false};
+    const struct error late = {.code = ETIMEDOUT, .text = "late"};
     struct parity_ask *a;
     struct parity_bed b;
 
@@ -149,6 +195,14 @@ static void test_gives_some(void)
         turn(&b);
     }
     ok(a->moved_ms > 0 && !a->is_over, "a part of what was asked for is progress");
+    b.nodes[2].parity->config.stuck_ms = 1;
+    a->is_over = true;
+    a->moved_ms = 0;
+    parity_builds_watch(b.nodes[2].parity, &late);
+    is_int(b.n_built, 0, "who has given all is not late");
+    a->is_over = false;
+    parity_builds_watch(b.nodes[2].parity, &late);
+    ok(b.n_built == 1 && b.nodes[2].built.code == ETIMEDOUT, "who has not is");
     parity_bed_close(&b);
 }
 
@@ -157,8 +211,10 @@ int main(void)
     signal(SIGPIPE, SIG_IGN); /* as in all that have links */
     test_in_turn();
     test_not_held();
+    test_dropped();
     test_unknown();
     test_gets_on();
+    test_given_up();
     test_gives_some();
     return tap_done();
 }

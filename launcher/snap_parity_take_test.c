@@ -46,7 +46,7 @@ static void liar_down(struct link *l, bool closed, const struct error *why, void
     x->n_down++;
 }
 
-static void lie(struct parity_bed *b, struct liar *x, const char *what)
+static void say(struct parity_bed *b, struct liar *x)
 {
     static const struct link_ops ops = {.on_up = liar_up, .on_frame = liar_frame,
                                         .on_down = liar_down};
@@ -58,6 +58,11 @@ static void lie(struct parity_bed *b, struct liar *x, const char *what)
     if (link_connect(&b->loop, &t, parity_bed_key, &ops, x, &x->link, NULL) < 0) {
         bail_out("no link");
     }
+}
+
+static void lie(struct parity_bed *b, struct liar *x, const char *what)
+{
+    say(b, x);
     ok(snap_bed_run_until(&b->loop, &x->n_down, 1), "%s", what);
     link_close(x->link);
 }
@@ -209,10 +214,18 @@ static void test_strangers(void)
     parity_bed_offer(&first, &other, 12, 20);
     lie(&b, &x, "or other ranks,");
     other = b.group;
+    other.agents[1] = 40;
+    parity_bed_offer(&first, &other, 12, 20);
+    lie(&b, &x, "or other nodes,");
+    other = b.group;
+    other.shape.n = 4;
+    parity_bed_offer(&first, &other, 12, 20);
+    lie(&b, &x, "or one more,");
+    other = b.group;
     other.index = 1;
     parity_bed_offer(&first, &other, 12, 20);
     lie(&b, &x, "or another set");
-    is_int(x.n_refused, 4, "all are refused");
+    is_int(x.n_refused, 6, "all are refused");
     snap_parity_tell(b.nodes[0].parity);
     ok(b.n_whole == 0 && !snap_parity_find(b.nodes[0].parity, 11, UUID(1)),
        "what has not come whole is nobody's");
@@ -220,12 +233,41 @@ static void test_strangers(void)
     x.types[0] = SNAP_PARITY_WANT;
     x.frames[0] = &want;
     lie(&b, &x, "who asks for parity that is not whole");
-    is_int(x.n_refused, 5, "gets none");
+    is_int(x.n_refused, 7, "gets none");
     ok(b.nodes[0].parity->kept == k && k->coming[1] == PARITY_THERE &&
            k->coming[2] == PARITY_NONE, "and what is here stays");
     parity_bed_send(&b, 0, UUID(1));
     parity_bed_send(&b, 2, UUID(1));
     ok(snap_bed_run_until(&b.loop, &b.n_sent, 3) && b.n_whole == 3, "it becomes whole");
+    parity_bed_close(&b);
+}
+
+/* A part has come: that is progress, and nobody else's of that rank is added to it. */
+static void test_part(void)
+{
+    _buf_ struct buf first = {0}, part = {0};
+    struct liar slow = {.types = {SNAP_PARITY_OFFER}, .frames = {&first}}, again = slow;
+    struct parity_in *in;
+    struct parity_bed b;
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    parity_bed_offer(&first, &b.group, 11, 10);
+    buf_append(&part, "xxxx", 4);
+    say(&b, &slow);
+    while (!b.nodes[0].parity->ins) {
+        uv_run(&b.loop, UV_RUN_NOWAIT);
+    }
+    in = b.nodes[0].parity->ins;
+    in->moved_ms = 0;
+    link_send_buf(slow.link, SNAP_PARITY_DATA, &part);
+    while (in->at == 0) {
+        uv_run(&b.loop, UV_RUN_NOWAIT);
+    }
+    ok(in->moved_ms > 0, "bytes that come are progress");
+    lie(&b, &again, "what comes is offered by another one, too");
+    ok(again.n_refused == 1 && slow.n_down == 0 && b.nodes[0].parity->ins == in && in->at == 4,
+       "who is refused");
+    link_close(slow.link);
     parity_bed_close(&b);
 }
 
@@ -235,5 +277,6 @@ int main(void)
     test_liars();
     test_digests();
     test_strangers();
+    test_part();
     return tap_done();
 }

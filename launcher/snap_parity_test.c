@@ -70,7 +70,7 @@ static void test_rebuild(void)
 
 static void test_too_many(void)
 {
-    const uint32_t lost[] = {0, 10};
+    const uint32_t lost[] = {0, 10}, elsewhere[] = {10, 990};
     struct parity_bed b;
 
     parity_bed_open(&b, 4, 1, UINT64_C(1) << 30);
@@ -81,6 +81,8 @@ static void test_too_many(void)
          "up for 1", "the reason has numbers");
     ok(!snap_hold_get(b.nodes[2].copies, 10, UUID(1)), "nothing is made");
     is_int((int)b.nodes[2].built_from, 0, "it says whose it was");
+    is_int(parity_bed_build(&b, 2, 1, UUID(1), elsewhere, 2), 0,
+           "a node that is lost of another group is none of this one");
     b.nodes[1].is_gone = true; /* nobody has said so */
     is_int(parity_bed_build(&b, 2, 0, UUID(1), lost, 1), ECONNREFUSED,
            "one more does not answer");
@@ -146,16 +148,16 @@ static void test_no_rank(void)
 /* Nothing is missed of a node that had no such rank, but the parity that it kept. */
 static void test_no_rank_lost(void)
 {
-    const uint32_t lost[] = {0, 20, 40};
+    const uint32_t lost[] = {10, 30, 0};
     struct parity_bed b;
 
     parity_bed_open(&b, 5, 2, UINT64_C(1) << 30);
-    b.group.ranks[2] = b.group.ranks[4] = PARITY_NO_RANK;
-    ok(parity_bed_save_all(&b, UUID(1), 10), "three ranks of five nodes");
-    b.nodes[2].is_gone = b.nodes[4].is_gone = true;
-    is_int(parity_bed_build(&b, 3, 0, UUID(1), lost, 3), 0,
+    b.group.ranks[0] = b.group.ranks[3] = PARITY_NO_RANK;
+    ok(parity_bed_save_all(&b, UUID(1), 10) && b.n_whole == 5, "three ranks of five nodes");
+    b.nodes[0].is_gone = b.nodes[3].is_gone = true;
+    is_int(parity_bed_build(&b, 4, 1, UUID(1), lost, 3), 0,
            "two parities make up for one rank on three nodes");
-    ok(parity_bed_is_same(&b, 3, 0, UUID(1)), "to the last byte");
+    ok(parity_bed_is_same(&b, 4, 1, UUID(1)), "to the last byte");
     parity_bed_close(&b);
 }
 
@@ -200,6 +202,9 @@ static void test_saves(void)
     is_int(parity_bed_build(&b, 1, 0, UUID(2), lost, 1), 0, "so is the one before");
     ok(parity_bed_is_same(&b, 1, 0, UUID(2)), "to the last byte, too");
     is_int(parity_bed_build(&b, 1, 0, UUID(1), lost, 1), ENOENT, "the first one is gone");
+    b.n_whole = 0;
+    snap_parity_tell(b.nodes[1].parity);
+    is_int(b.n_whole, 2, "both are told of");
     snap_parity_settle(b.nodes[1].parity, UUID(3), false);
     is_int((int)b.nodes[1].parity->bytes, (int)bytes, "what came to nothing, too");
     b.n_whole = 0;
@@ -266,6 +271,9 @@ static void test_not_whole(void)
     parity_bed_save_all(&b, UUID(1), 10);
     save_two(&b, 0, UUID(2), 20);
     save_two(&b, 2, UUID(3), 30);
+    ok(snap_bed_run_until(&b.loop, &b.nodes[0].n_sent, 2) &&
+           b.nodes[0].sent.code == ECANCELED, "who has sent the first of two hears that it "
+       "is not kept: %s", b.nodes[0].sent.text);
     is_int(parity_bed_build(&b, 1, 0, UUID(1), lost, 1), 0,
            "two saves have come that are not whole: the one before is there");
     ok(parity_bed_is_same(&b, 1, 0, UUID(1)), "to the last byte");
