@@ -190,6 +190,7 @@ static void test_gives_some(void)
     }
     for (a = b.nodes[2].parity->builds->asks; !a->link; a = a->next) {
     }
+    ok(a->moved_ms > 0, "who is asked for something has time from then on");
     while (a->i == 0) {
         a->moved_ms = 0;
         turn(&b);

@@ -167,7 +167,7 @@ static void test_largest(void)
     const uint32_t lost[] = {0};
     struct parity_bed b;
 
-    parity_bed_open(&b, PARITY_MAX_MEMBERS, 1, UINT64_C(1) << 30);
+    parity_bed_open(&b, PARITY_MAX_MEMBERS, 2, UINT64_C(1) << 30);
     for (unsigned i = 2; i < PARITY_MAX_MEMBERS; i++) {
         b.group.ranks[i] = PARITY_NO_RANK;
     }
