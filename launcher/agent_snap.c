@@ -99,11 +99,20 @@ static void tell_again(struct agent_snap *p)
     }
 }
 
+/* And of what parity there is. */
+static void tell_all(struct agent_snap *p)
+{
+    tell_again(p);
+    if (p->parity) {
+        snap_parity_tell(p->parity);
+    }
+}
+
 void agent_snap_tell(struct agent *a)
 {
     if (a->snap) {
         a->snap->n_tells = 0; /* what stays, too */
-        tell_again(a->snap);
+        tell_all(a->snap);
     }
 }
 
@@ -139,10 +148,7 @@ static void on_timer(uv_timer_t *t)
     struct agent_snap *p = t->data;
     struct crew *c;
 
-    tell_again(p);
-    if (p->parity) {
-        snap_parity_tell(p->parity);
-    }
+    tell_all(p);
     c = p->waits; /* unless that has been settled, too */
     if (!c) {
         return;

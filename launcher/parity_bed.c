@@ -36,6 +36,9 @@ static bool find(void *arg, uint32_t agent, struct strlist *addrs, uint16_t *por
 {
     struct parity_node *n = arg, *to = &n->bed->nodes[agent / 10];
 
+    if (to->is_unknown) {
+        return false;
+    }
     strlist_add(addrs, "127.0.0.1");
     *port = to->is_gone ? 1 : link_listener_port(to->listener);
     return true;
@@ -106,6 +109,10 @@ static void give_falsely(struct link *l, const struct channel_frame *first,
 
     if (!parity_want_decode(first, &w)) {
         bail_out("what it asks for");
+    }
+    if (lie == PARITY_SOME) {
+        give(l, w.segs[0].len);
+        return;
     }
     link_send(l, SNAP_PARITY_READY, NULL, 0);
     if (lie == PARITY_MORE) {
@@ -188,7 +195,8 @@ void parity_bed_open(struct parity_bed *b, unsigned n, unsigned m, uint64_t budg
     memset(b, 0, sizeof(*b));
     snap_bed_open("parity_bed", &b->loop, b->top);
     b->group.shape = (struct parity){n, m};
-    for (unsigned i = 0; i < PARITY_BED_NODES; i++) {
+    b->n_nodes = n > PARITY_BED_NODES ? n : PARITY_BED_NODES;
+    for (unsigned i = 0; i < b->n_nodes; i++) {
         node_open(b, i, budget);
         b->group.agents[i] = i * 10;
         b->group.ranks[i] = 10 + i;
@@ -197,7 +205,7 @@ void parity_bed_open(struct parity_bed *b, unsigned n, unsigned m, uint64_t budg
 
 void parity_bed_close(struct parity_bed *b)
 {
-    for (unsigned i = 0; i < PARITY_BED_NODES; i++) {
+    for (unsigned i = 0; i < b->n_nodes; i++) {
         struct parity_node *n = &b->nodes[i];
 
         snap_parity_destroy(n->parity);
@@ -253,13 +261,20 @@ bool parity_bed_save_all(struct parity_bed *b, const char *uuid, uint64_t step)
     return snap_bed_run_until(&b->loop, &b->n_sent, n);
 }
 
+static bool is_same_head(const struct snap_head *a, const struct snap_head *b)
+{
+    return a->rank == b->rank && a->n_ranks == b->n_ranks && a->step == b->step &&
+           a->generation == b->generation && a->token == b->token &&
+           a->image_bytes == b->image_bytes && a->part_bytes == b->part_bytes &&
+           strcmp(a->uuid, b->uuid) == 0 && strcmp(a->root, b->root) == 0;
+}
+
 bool parity_bed_is_same(struct parity_bed *b, unsigned at, unsigned i, const char *uuid)
 {
     const struct snap *a = snap_hold_get(b->nodes[i].own, 10 + i, uuid);
     const struct snap *s = snap_hold_get(b->nodes[at].copies, 10 + i, uuid);
 
-    return a && s && a->head.step == s->head.step && s->head.rank == 10 + i &&
-           a->head.image_bytes == s->head.image_bytes &&
+    return a && s && s->head.rank == 10 + i && is_same_head(&a->head, &s->head) &&
            memcmp(snap_image(a), snap_image(s), parity_image_bytes(&a->head)) == 0;
 }
 
@@ -279,7 +294,7 @@ int parity_bed_build(struct parity_bed *b, unsigned at, unsigned i, const char *
 
 static void give_up_after(struct parity_bed *b, unsigned ms)
 {
-    for (unsigned i = 0; i < PARITY_BED_NODES; i++) {
+    for (unsigned i = 0; i < b->n_nodes; i++) {
         b->nodes[i].parity->config.stuck_ms = ms;
     }
 }

@@ -9,7 +9,7 @@
 #include "launcher/snap_bed.h"
 #include "launcher/snap_parity_priv.h"
 
-enum { PARITY_BED_NODES = 5 };
+enum { PARITY_BED_NODES = 5 }; /* or as many as the group has, where those are more */
 
 extern const uint8_t parity_bed_key[CHANNEL_KEY_BYTES];
 
@@ -20,6 +20,7 @@ enum parity_lie {
     PARITY_MORE,    /* it gives a byte more than it was asked for, */
     PARITY_BEHIND,  /* or one behind all of that, */
     PARITY_NOTHING, /* or says at once that that was all */
+    PARITY_SOME,    /* it gives the first of what it was asked for, and no more */
     PARITY_DONE,    /* it has all, before anything was sent */
 };
 
@@ -34,6 +35,7 @@ struct parity_node {
     struct error sent, built;
     uint32_t built_from;
     bool is_gone;
+    bool is_unknown; /* where it listens */
     enum parity_lie lie;
     struct link *lied_to;
 };
@@ -41,7 +43,8 @@ struct parity_node {
 struct parity_bed {
     uv_loop_t loop;
     char top[64];
-    struct parity_node nodes[PARITY_BED_NODES];
+    unsigned n_nodes;
+    struct parity_node nodes[PARITY_MAX_MEMBERS];
     struct parity_group group;
     int n_sent, n_whole, n_built; /* of all */
 };
@@ -64,7 +67,7 @@ bool parity_bed_save_all(struct parity_bed *b, const char *uuid, uint64_t step);
 /* What nodes[at] makes of the rank of nodes[i]: 0, or a code. -1: nothing came. */
 int parity_bed_build(struct parity_bed *b, unsigned at, unsigned i, const char *uuid,
                      const uint32_t *lost, size_t n_lost);
-/* That is what the rank has saved, byte by byte. */
+/* That is what the rank has saved, byte by byte, and of the same save. */
 bool parity_bed_is_same(struct parity_bed *b, unsigned at, unsigned i, const char *uuid);
 
 /* What `from` says of 100 bytes that its rank has saved. */

@@ -68,6 +68,144 @@ static void test_changed_mind(void)
     parity_bed_close(&b);
 }
 
+/* A save comes to nothing in the middle of its way. */
+static void test_nothing_meanwhile(void)
+{
+    const struct parity_way *w;
+    struct parity_bed b;
+
+    parity_bed_open(&b, 4, 1, UINT64_C(1) << 30);
+    parity_bed_save(&b, 3, UUID(1), 10);
+    parity_bed_send(&b, 3, UUID(1));
+    do {
+        uv_run(&b.loop, UV_RUN_NOWAIT);
+        w = b.nodes[3].parity->ways;
+    } while (!w || (!w->is_eager && w->at == 0)); /* it is the next to be sent */
+    snap_hold_settle(b.nodes[3].own, UUID(1), false);
+    ok(snap_bed_run_until(&b.loop, &b.n_sent, 1) && b.nodes[3].sent.code == ECANCELED,
+       "what comes to nothing meanwhile is not sent");
+    like(b.nodes[3].sent.text, "0: it is not in memory any more", "as is told");
+    parity_bed_close(&b);
+}
+
+/* Who makes one again hears from the others what they have no more. */
+static void test_taken_away(void)
+{
+    const uint32_t lost[] = {30};
+    const struct snap_parity_order order = {13, UUID(1), lost, 1, false};
+    struct parity_bed b;
+
+    parity_bed_open(&b, 4, 1, UINT64_C(1) << 30);
+    parity_bed_save_all(&b, UUID(1), 10);
+    snap_parity_build(b.nodes[2].parity, &order, NULL);
+    while (!b.nodes[0].parity->ways) {
+        uv_run(&b.loop, UV_RUN_NOWAIT);
+    }
+    snap_parity_drop(b.nodes[0].parity);
+    ok(snap_bed_run_until(&b.loop, &b.n_built, 1) && b.nodes[2].built.code == ECANCELED,
+       "one of the others needs the memory of its parity");
+    like(b.nodes[2].built.text, "node 0: it is not in memory any more", "and says so");
+    parity_bed_close(&b);
+}
+
+/* So does it when it is what this one has itself. */
+static void test_own_goes(void)
+{
+    const uint32_t lost[] = {30};
+    const struct snap_parity_order order = {13, UUID(1), lost, 1, false};
+    struct parity_bed b;
+
+    parity_bed_open(&b, 4, 1, UINT64_C(1) << 30);
+    parity_bed_save_all(&b, UUID(1), 10);
+    snap_parity_build(b.nodes[2].parity, &order, NULL);
+    while (!b.nodes[2].parity->builds->asks) {
+        uv_run(&b.loop, UV_RUN_NOWAIT);
+    }
+    snap_hold_settle(b.nodes[2].own, UUID(1), false);
+    ok(snap_bed_run_until(&b.loop, &b.n_built, 1) && b.nodes[2].built.code == ECANCELED,
+       "what an agent has itself comes to nothing while it makes another one again");
+    like(b.nodes[2].built.text, "node 20: it is not in memory any more", "as is told");
+    parity_bed_close(&b);
+}
+
+/* One is made after the other, whatever becomes of the one before. */
+static void test_one_by_one(void)
+{
+    const uint32_t lost[] = {30, 0};
+    const struct snap_parity_order large = {13, UUID(1), lost, 1, false},
+                                   other = {10, UUID(1), lost + 1, 1, false},
+                                   later = {10, UUID(2), lost + 1, 1, false};
+    uint64_t bytes, room = parity_bed_bytes(0) + 4 * SNAP_PAGE_BYTES;
+    struct parity_bed b;
+
+    parity_bed_open(&b, 4, 1, UINT64_C(1) << 30);
+    parity_bed_save_all(&b, UUID(1), 10);
+    bytes = b.nodes[2].parity->bytes;
+    parity_bed_save_all(&b, UUID(2), 20);
+    snap_parity_build(b.nodes[2].parity, &large, NULL);
+    snap_parity_build(b.nodes[2].parity, &other, NULL);
+    snap_parity_build(b.nodes[2].parity, &later, NULL);
+    ok(snap_bed_run_until(&b.loop, &b.n_built, 3) && parity_bed_is_same(&b, 2, 3, UUID(1)) &&
+           parity_bed_is_same(&b, 2, 0, UUID(1)) && parity_bed_is_same(&b, 2, 0, UUID(2)),
+       "two of one save are made again, and one of another");
+    parity_bed_close(&b);
+
+    parity_bed_open(&b, 4, 1, bytes + room);
+    parity_bed_save_all(&b, UUID(1), 10);
+    snap_parity_build(b.nodes[2].parity, &large, NULL);
+    snap_parity_build(b.nodes[2].parity, &other, NULL);
+    ok(snap_bed_run_until(&b.loop, &b.n_built, 1) && b.nodes[2].built.code == ENOMEM,
+       "there is no memory for the first one: %s", b.nodes[2].built.text);
+    ok(snap_bed_run_until(&b.loop, &b.n_built, 2) && parity_bed_is_same(&b, 2, 0, UUID(1)),
+       "the next one is made all the same");
+    parity_bed_close(&b);
+}
+
+/* The memory for it is promised, and cannot be made. */
+static void test_no_memory(void)
+{
+    const uint32_t lost[] = {0};
+    const struct snap_parity_order order = {10, UUID(1), lost, 1, false};
+    const struct error why = {.code = ENOSPC, .text = "it is full"};
+    struct snap_parity *c;
+    struct parity_bed b;
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    parity_bed_save_all(&b, UUID(1), 10);
+    c = b.nodes[2].parity;
+    snap_parity_build(c, &order, NULL);
+    while (!c->builds->is_begun) {
+        uv_run(&b.loop, UV_RUN_NOWAIT);
+    }
+    snap_parity_begun(c, c->builds->question, NULL, &why);
+    ok(b.n_built == 1 && b.nodes[2].built.code == ENOSPC && !c->builds,
+       "no memory can be made for one: %s", b.nodes[2].built.text);
+    parity_bed_close(&b);
+}
+
+/* An agent ends while it sends pieces, is sent some, makes something again and is asked. */
+static void test_ends(void)
+{
+    const uint32_t lost[] = {30};
+    const struct snap_parity_order order = {13, UUID(1), lost, 1, false};
+    struct parity_bed b;
+
+    parity_bed_open(&b, 4, 1, UINT64_C(1) << 30);
+    parity_bed_save_all(&b, UUID(1), 10);
+    parity_bed_save(&b, 0, UUID(2), 20);
+    parity_bed_send(&b, 0, UUID(2));
+    while (!b.nodes[1].parity->ins) {
+        uv_run(&b.loop, UV_RUN_NOWAIT);
+    }
+    snap_parity_build(b.nodes[0].parity, &order, NULL);
+    snap_parity_build(b.nodes[1].parity, &order, NULL);
+    while (!b.nodes[2].parity->ways) {
+        uv_run(&b.loop, UV_RUN_NOWAIT);
+    }
+    ok(b.n_built == 0, "all ends in the middle");
+    parity_bed_close(&b);
+}
+
 static void test_mute(void)
 {
     const uint32_t lost[] = {0}, with_it[] = {0, 20};
@@ -169,6 +307,48 @@ static void test_let_go(void)
     parity_bed_close(&b);
 }
 
+/* Who waits for the others of a save sends the next one meanwhile: they may have begun with
+ * that. */
+static void test_other_order(void)
+{
+    struct parity_bed b;
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    for (unsigned i = 0; i < 3; i++) {
+        parity_bed_save(&b, i, UUID(1), 10);
+        parity_bed_save(&b, i, UUID(2), 20);
+        parity_bed_send(&b, i, i == 1 ? UUID(2) : UUID(1));
+        parity_bed_send(&b, i, i == 1 ? UUID(1) : UUID(2));
+    }
+    ok(snap_bed_run_until(&b.loop, &b.n_sent, 6) && b.n_whole == 6,
+       "two saves, in one order and the other: both are whole");
+    parity_bed_close(&b);
+}
+
+/* Sending it gives up no other hold of it. */
+static void test_held(void)
+{
+    struct snap_hold *own;
+    struct parity_bed b;
+
+    parity_bed_open(&b, 2, 1, UINT64_C(1) << 30);
+    own = b.nodes[0].own;
+    parity_bed_save(&b, 0, UUID(1), 1);
+    parity_bed_save(&b, 1, UUID(1), 1);
+    ok(snap_hold_pin(own, 10, UUID(1)) != NULL, "a save that is held");
+    parity_bed_send(&b, 0, UUID(1));
+    parity_bed_send(&b, 1, UUID(1));
+    ok(snap_bed_run_until(&b.loop, &b.n_sent, 2), "is sent");
+    snap_hold_settle(own, UUID(1), true);
+    parity_bed_save(&b, 0, UUID(2), 2);
+    snap_hold_settle(own, UUID(2), true);
+    parity_bed_save(&b, 0, UUID(3), 3);
+    ok(snap_hold_get(own, 10, UUID(1)) && !snap_hold_get(own, 10, UUID(2)),
+       "and held: a third save takes the memory of the second");
+    snap_hold_unpin(own, 10, UUID(1));
+    parity_bed_close(&b);
+}
+
 /* Who has given all may go: it is in the sum. */
 static void test_gone_after(void)
 {
@@ -196,10 +376,18 @@ int main(void)
     signal(SIGPIPE, SIG_IGN); /* as in all that have links */
     test_half();
     test_changed_mind();
+    test_nothing_meanwhile();
+    test_taken_away();
+    test_own_goes();
+    test_one_by_one();
+    test_no_memory();
+    test_ends();
     test_mute();
     test_late();
     test_lies();
     test_let_go();
+    test_other_order();
+    test_held();
     test_gone_after();
     return tap_done();
 }

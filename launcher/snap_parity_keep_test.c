@@ -48,6 +48,8 @@ static void test_sets(void)
     ok(!find(&b, 11, UUID(1)) && find(&b, 11, UUID(2)) && find(&b, 11, UUID(3)),
        "of a third one the oldest of its set makes way");
     ok(find(&b, 21, UUID(1)) != NULL, "and nothing of the other set");
+    snap_parity_drop(b.nodes[0].parity);
+    ok(!b.nodes[0].parity->kept, "all of it goes where its memory is needed");
     parity_bed_close(&b);
 }
 

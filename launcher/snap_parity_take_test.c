@@ -46,7 +46,7 @@ static void liar_down(struct link *l, bool closed, const struct error *why, void
     x->n_down++;
 }
 
-static void lie(struct parity_bed *b, struct liar *x, const char *what)
+static void say(struct parity_bed *b, struct liar *x)
 {
     static const struct link_ops ops = {.on_up = liar_up, .on_frame = liar_frame,
                                         .on_down = liar_down};
@@ -58,6 +58,11 @@ static void lie(struct parity_bed *b, struct liar *x, const char *what)
     if (link_connect(&b->loop, &t, parity_bed_key, &ops, x, &x->link, NULL) < 0) {
         bail_out("no link");
     }
+}
+
+static void lie(struct parity_bed *b, struct liar *x, const char *what)
+{
+    say(b, x);
     ok(snap_bed_run_until(&b->loop, &x->n_down, 1), "%s", what);
     link_close(x->link);
 }
@@ -69,6 +74,7 @@ static void test_liars(void)
     struct parity_group g;
     struct parity_want w = {UUID(1), 10, 11, 1, {{0, 0, UINT64_C(1) << 40}}};
     struct parity_want far = {UUID(1), 10, 11, 1, {{0, UINT64_C(1) << 40, 1}}};
+    struct parity_want over = {UUID(1), 10, 11, 1, {{0, 1, 0}}};
     struct liar x = {.types = {SNAP_PARITY_OFFER, SNAP_PARITY_DATA, SNAP_PARITY_DATA,
                                SNAP_PARITY_END}};
 
@@ -111,14 +117,27 @@ static void test_liars(void)
     buf_clear(&want);
     parity_want_encode(&far, &want);
     lie(&b, &x, "for what lies behind it");
-    ok(x.n_refused >= 6, "all of that is refused");
+    over.segs[0].len = parity_bed_bytes(0) + SNAP_PAGE_BYTES;
+    buf_clear(&want);
+    parity_want_encode(&over, &want);
+    lie(&b, &x, "for a byte behind it");
+    is_int(x.n_refused, 11, "all of that is refused");
     ok(parity_bed_save_all(&b, UUID(2), 20) && b.n_whole == 3, "others are none the worse");
     str_copy(far.uuid, sizeof(far.uuid), UUID(2));
     far.segs[0].kept = 1;
     buf_clear(&want);
     parity_want_encode(&far, &want);
     lie(&b, &x, "for what lies behind its parity");
-    ok(x.n_refused >= 7, "is refused, too");
+    over = far;
+    over.segs[0] = (struct parity_seg){1, 1, b.nodes[0].parity->kept->memory[0].room};
+    buf_clear(&want);
+    parity_want_encode(&over, &want);
+    lie(&b, &x, "for a byte behind that");
+    over.segs[0] = (struct parity_seg){2, 0, 1};
+    buf_clear(&want);
+    parity_want_encode(&over, &want);
+    lie(&b, &x, "or for parity that it does not keep");
+    is_int(x.n_refused, 14, "is refused, too");
     parity_bed_close(&b);
 }
 
@@ -126,7 +145,7 @@ static void test_liars(void)
 static void test_digests(void)
 {
     struct parity_sums s = {1, {0}, {12345}};
-    _buf_ struct buf good = {0}, data = {0}, end = {0};
+    _buf_ struct buf good = {0}, data = {0}, two = {0}, end = {0};
     struct liar x = {.types = {SNAP_PARITY_OFFER, SNAP_PARITY_DATA, SNAP_PARITY_END}};
     struct snap_head h = {.image_bytes = 100};
     uint64_t at, len;
@@ -151,10 +170,16 @@ static void test_digests(void)
     buf_append(&data, "x", 1);
     lie(&b, &x, "a byte more");
     is_int(x.n_refused, 2, "is refused");
+    data.len -= 2;
+    buf_append(&two, "xx", 2);
+    x.types[2] = SNAP_PARITY_DATA;
+    x.frames[2] = &two;
+    lie(&b, &x, "or in a second part");
+    is_int(x.n_refused, 3, "is refused");
     x.frames[1] = NULL;
     parity_bed_be_impatient(&b);
     lie(&b, &x, "an offer, and nothing behind it");
-    is_int(x.n_refused, 3, "is not waited for");
+    is_int(x.n_refused, 4, "is not waited for");
     ok(!b.nodes[0].parity->kept, "nor kept");
     parity_bed_close(&b);
 }
@@ -189,10 +214,18 @@ static void test_strangers(void)
     parity_bed_offer(&first, &other, 12, 20);
     lie(&b, &x, "or other ranks,");
     other = b.group;
+    other.agents[1] = 40;
+    parity_bed_offer(&first, &other, 12, 20);
+    lie(&b, &x, "or other nodes,");
+    other = b.group;
+    other.shape.n = 4;
+    parity_bed_offer(&first, &other, 12, 20);
+    lie(&b, &x, "or one more,");
+    other = b.group;
     other.index = 1;
     parity_bed_offer(&first, &other, 12, 20);
     lie(&b, &x, "or another set");
-    is_int(x.n_refused, 4, "all are refused");
+    is_int(x.n_refused, 6, "all are refused");
     snap_parity_tell(b.nodes[0].parity);
     ok(b.n_whole == 0 && !snap_parity_find(b.nodes[0].parity, 11, UUID(1)),
        "what has not come whole is nobody's");
@@ -200,12 +233,42 @@ static void test_strangers(void)
     x.types[0] = SNAP_PARITY_WANT;
     x.frames[0] = &want;
     lie(&b, &x, "who asks for parity that is not whole");
-    is_int(x.n_refused, 5, "gets none");
+    is_int(x.n_refused, 7, "gets none");
     ok(b.nodes[0].parity->kept == k && k->coming[1] == PARITY_THERE &&
            k->coming[2] == PARITY_NONE, "and what is here stays");
     parity_bed_send(&b, 0, UUID(1));
     parity_bed_send(&b, 2, UUID(1));
     ok(snap_bed_run_until(&b.loop, &b.n_sent, 3) && b.n_whole == 3, "it becomes whole");
+    parity_bed_close(&b);
+}
+
+/* A part has come: that is progress, and nobody else's of that rank is added to it. */
+static void test_part(void)
+{
+    _buf_ struct buf first = {0}, part = {0};
+    struct liar slow = {.types = {SNAP_PARITY_OFFER}, .frames = {&first}}, again = slow;
+    struct parity_in *in;
+    struct parity_bed b;
+    uint64_t before;
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    parity_bed_offer(&first, &b.group, 11, 10);
+    buf_append(&part, "xxxx", 4);
+    say(&b, &slow);
+    while (!b.nodes[0].parity->ins) {
+        uv_run(&b.loop, UV_RUN_NOWAIT);
+    }
+    in = b.nodes[0].parity->ins;
+    in->moved_ms = before = uv_now(&b.loop) - 1000;
+    link_send_buf(slow.link, SNAP_PARITY_DATA, &part);
+    while (in->at == 0) {
+        uv_run(&b.loop, UV_RUN_NOWAIT);
+    }
+    ok(in->moved_ms > before, "bytes that come are progress");
+    lie(&b, &again, "what comes is offered by another one, too");
+    ok(again.n_refused == 1 && slow.n_down == 0 && b.nodes[0].parity->ins == in && in->at == 4,
+       "who is refused");
+    link_close(slow.link);
     parity_bed_close(&b);
 }
 
@@ -215,5 +278,6 @@ int main(void)
     test_liars();
     test_digests();
     test_strangers();
+    test_part();
     return tap_done();
 }

@@ -70,7 +70,7 @@ static void test_rebuild(void)
 
 static void test_too_many(void)
 {
-    const uint32_t lost[] = {0, 10};
+    const uint32_t lost[] = {0, 10}, elsewhere[] = {10, 990};
     struct parity_bed b;
 
     parity_bed_open(&b, 4, 1, UINT64_C(1) << 30);
@@ -81,6 +81,8 @@ static void test_too_many(void)
          "up for 1", "the reason has numbers");
     ok(!snap_hold_get(b.nodes[2].copies, 10, UUID(1)), "nothing is made");
     is_int((int)b.nodes[2].built_from, 0, "it says whose it was");
+    is_int(parity_bed_build(&b, 2, 1, UUID(1), elsewhere, 2), 0,
+           "a node that is lost of another group is none of this one");
     b.nodes[1].is_gone = true; /* nobody has said so */
     is_int(parity_bed_build(&b, 2, 0, UUID(1), lost, 1), ECONNREFUSED,
            "one more does not answer");
@@ -115,6 +117,11 @@ static void test_left_out(void)
     ok(snap_bed_run_until(&b.loop, &b.nodes[2].n_built, 4) &&
            b.nodes[2].built.code == 0, "it is there already: nobody is asked");
     is_int(b.nodes[2].n_ordered, 1, "and who has asked last has not ordered it");
+    snap_parity_build(b.nodes[2].parity, &order, NULL);
+    order.is_ordered = true;
+    snap_parity_build(b.nodes[2].parity, &order, NULL);
+    ok(snap_bed_run_until(&b.loop, &b.nodes[2].n_built, 5) && b.nodes[2].n_ordered == 2,
+       "it is ordered, though who has asked first has not");
     parity_bed_close(&b);
 }
 
@@ -135,6 +142,40 @@ static void test_no_rank(void)
     ok(parity_bed_save_all(&b, UUID(2), 10), "one rank alone");
     is_int(parity_bed_build(&b, 3, 0, UUID(2), lost, 1), 0, "is lost");
     ok(parity_bed_is_same(&b, 3, 0, UUID(2)), "and there again");
+    parity_bed_close(&b);
+}
+
+/* Nothing is missed of a node that had no such rank, but the parity that it kept. */
+static void test_no_rank_lost(void)
+{
+    const uint32_t lost[] = {10, 30, 0};
+    struct parity_bed b;
+
+    parity_bed_open(&b, 5, 2, UINT64_C(1) << 30);
+    b.group.ranks[0] = b.group.ranks[3] = PARITY_NO_RANK;
+    ok(parity_bed_save_all(&b, UUID(1), 10) && b.n_whole == 5, "three ranks of five nodes");
+    b.nodes[0].is_gone = b.nodes[3].is_gone = true;
+    is_int(parity_bed_build(&b, 4, 1, UUID(1), lost, 3), 0,
+           "two parities make up for one rank on three nodes");
+    ok(parity_bed_is_same(&b, 4, 1, UUID(1)), "to the last byte");
+    parity_bed_close(&b);
+}
+
+/* Of as many pieces as there are nodes, the last ones of a short image have no bytes. */
+static void test_largest(void)
+{
+    const uint32_t lost[] = {0};
+    struct parity_bed b;
+
+    parity_bed_open(&b, PARITY_MAX_MEMBERS, 2, UINT64_C(1) << 30);
+    for (unsigned i = 2; i < PARITY_MAX_MEMBERS; i++) {
+        b.group.ranks[i] = PARITY_NO_RANK;
+    }
+    ok(parity_bed_save_all(&b, UUID(1), 10), "two ranks of as many nodes as there may be");
+    for (unsigned i = 1; i < PARITY_MAX_MEMBERS; i += PARITY_MAX_MEMBERS - 2) {
+        is_int(parity_bed_build(&b, i, 0, UUID(1), lost, 1), 0, "one is lost");
+        ok(parity_bed_is_same(&b, i, 0, UUID(1)), "and on node %u", i);
+    }
     parity_bed_close(&b);
 }
 
@@ -161,6 +202,9 @@ static void test_saves(void)
     is_int(parity_bed_build(&b, 1, 0, UUID(2), lost, 1), 0, "so is the one before");
     ok(parity_bed_is_same(&b, 1, 0, UUID(2)), "to the last byte, too");
     is_int(parity_bed_build(&b, 1, 0, UUID(1), lost, 1), ENOENT, "the first one is gone");
+    b.n_whole = 0;
+    snap_parity_tell(b.nodes[1].parity);
+    is_int(b.n_whole, 2, "both are told of");
     snap_parity_settle(b.nodes[1].parity, UUID(3), false);
     is_int((int)b.nodes[1].parity->bytes, (int)bytes, "what came to nothing, too");
     b.n_whole = 0;
@@ -227,6 +271,9 @@ static void test_not_whole(void)
     parity_bed_save_all(&b, UUID(1), 10);
     save_two(&b, 0, UUID(2), 20);
     save_two(&b, 2, UUID(3), 30);
+    ok(snap_bed_run_until(&b.loop, &b.nodes[0].n_sent, 2) &&
+           b.nodes[0].sent.code == ECANCELED, "who has sent the first of two hears that it "
+       "is not kept: %s", b.nodes[0].sent.text);
     is_int(parity_bed_build(&b, 1, 0, UUID(1), lost, 1), 0,
            "two saves have come that are not whole: the one before is there");
     ok(parity_bed_is_same(&b, 1, 0, UUID(1)), "to the last byte");
@@ -357,6 +404,8 @@ int main(void)
     test_too_many();
     test_left_out();
     test_no_rank();
+    test_no_rank_lost();
+    test_largest();
     test_saves();
     test_settled_first();
     test_not_whole();

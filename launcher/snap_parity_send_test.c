@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How pieces of snapshots are sent: one snapshot after the other, held only as long as it is
+ * sent, to agents that are known; and what counts as getting on. */
+#include <config.h>
+
+#include "launcher/parity_bed.h"
+
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+static void turn(struct parity_bed *b)
+{
+    uv_run(&b->loop, UV_RUN_NOWAIT);
+}
+
+static void test_in_turn(void)
+{
+    const struct parity_out *first, *second;
+    struct parity_bed b;
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    parity_bed_save(&b, 0, UUID(1), 10);
+    parity_bed_save(&b, 0, UUID(2), 20);
+    parity_bed_send(&b, 0, UUID(1));
+    while (!b.nodes[0].parity->ways) {
+        turn(&b);
+    }
+    parity_bed_send(&b, 0, UUID(2));
+    first = b.nodes[0].parity->outs;
+    second = first->next;
+    ok(second && strcmp(first->uuid, UUID(1)) == 0 && strcmp(second->uuid, UUID(2)) == 0,
+       "the second of two is behind the first");
+    while (first->is_pinned && !second->is_begun) {
+        turn(&b);
+    }
+    ok(!first->is_pinned, "and is not sent before that is with the others");
+    while (!second->is_begun) {
+        turn(&b);
+    }
+    ok(b.n_sent == 0, "though these wait for more");
+    parity_bed_close(&b);
+}
+
+/* Others of the group save later: until then a save that is sent may give up its memory. */
+static void test_not_held(void)
+{
+    const struct parity_in *at[2];
+    struct snap_hold *own;
+    struct parity_bed b;
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    own = b.nodes[0].own;
+    parity_bed_save(&b, 0, UUID(1), 1);
+    parity_bed_send(&b, 0, UUID(1));
+    do {
+        turn(&b);
+        at[0] = b.nodes[1].parity->ins;
+        at[1] = b.nodes[2].parity->ins;
+    } while (!at[0] || !at[0]->is_over || !at[1] || !at[1]->is_over);
+    snap_hold_settle(own, UUID(1), true);
+    parity_bed_save(&b, 0, UUID(2), 2);
+    parity_bed_save(&b, 0, UUID(3), 3);
+    ok(b.n_sent == 0 && !snap_hold_get(own, 10, UUID(1)) && snap_hold_get(own, 10, UUID(2)),
+       "a third save takes the memory of one that is sent");
+    parity_bed_close(&b);
+}
+
+/* Who keeps parity needs the memory: nobody takes that for a save that came to nothing. */
+static void test_dropped(void)
+{
+    struct parity_bed b;
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    parity_bed_save(&b, 0, UUID(1), 10);
+    parity_bed_send(&b, 0, UUID(1));
+    while (!b.nodes[1].parity->ins) {
+        turn(&b);
+    }
+    snap_parity_drop(b.nodes[1].parity);
+    ok(snap_bed_run_until(&b.loop, &b.n_sent, 1) && b.nodes[0].sent.code == ENOMEM,
+       "parity gives way while it is made");
+    like(b.nodes[0].sent.text, "node 10: its memory is needed", "as is told");
+    parity_bed_close(&b);
+}
+
+static void test_unknown(void)
+{
+    const uint32_t lost[] = {0};
+    struct parity_group other;
+    struct parity_bed b;
+    struct error e = {0};
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    parity_bed_save_all(&b, UUID(1), 10);
+    b.nodes[1].is_unknown = true;
+    parity_bed_save(&b, 0, UUID(2), 20);
+    parity_bed_send(&b, 0, UUID(2));
+    ok(snap_bed_run_until(&b.loop, &b.nodes[0].n_sent, 2) && b.nodes[0].sent.code == ENOENT,
+       "nobody knows where one of the group is: it is not sent");
+    like(b.nodes[0].sent.text, "node 10 is not known", "as is told");
+    is_int(parity_bed_build(&b, 2, 0, UUID(1), lost, 1), ENOENT, "nor made again");
+    like(b.nodes[2].built.text, "node 10 is not known", "as is told");
+    other = b.group;
+    other.agents[0] = 30;
+    ok(snap_parity_send(b.nodes[0].parity, 10, UUID(2), &other, &e) == -ENOENT,
+       "to a group of others nothing is sent: %s", e.text);
+    parity_bed_close(&b);
+}
+
+static void test_gets_on(void)
+{
+    struct parity_way *w;
+    struct parity_in *in;
+    struct parity_bed b;
+    uint64_t at, before;
+
+    parity_bed_open(&b, 4, 1, UINT64_C(1) << 30);
+    parity_bed_save(&b, 3, UUID(1), 10);
+    parity_bed_send(&b, 3, UUID(1));
+    while (!b.nodes[3].parity->ways) {
+        turn(&b);
+    }
+    w = b.nodes[3].parity->ways;
+    ok(w->moved_ms > 0, "who is asked has time from then on");
+    while (!w->is_eager && w->at == 0) {
+        turn(&b);
+    }
+    at = w->at;
+    w->moved_ms = before = uv_now(&b.loop) - 1000;
+    in = b.nodes[w->to].parity->ins;
+    ok(in && in->moved_ms > 0, "so has who offers something");
+    while (w->at == at && w->i == 0) {
+        turn(&b);
+    }
+    ok(w->moved_ms > before, "a chunk that goes is progress");
+    parity_bed_close(&b);
+}
+
+/* Since when nothing has come, against how long that may be: 12 times as long where all is
+ * there, and others of the set are waited for. */
+static void test_given_up(void)
+{
+    const struct error late = {.code = ETIMEDOUT, .text = "late"};
+    struct parity_in *in;
+    struct parity_bed b;
+    struct snap_parity *c;
+    uint64_t now;
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    c = b.nodes[1].parity;
+    parity_bed_save(&b, 0, UUID(1), 10);
+    parity_bed_send(&b, 0, UUID(1));
+    while (!c->ins || !c->ins->is_over) {
+        turn(&b);
+    }
+    in = c->ins;
+    c->config.stuck_ms = 10;
+    now = uv_now(&b.loop);
+    in->moved_ms = now - 119;
+    parity_ins_watch(c, &late);
+    ok(c->ins == in, "who has sent all may wait");
+    in->is_over = false;
+    in->moved_ms = now - 9;
+    parity_ins_watch(c, &late);
+    ok(c->ins == in, "who has not has to get on");
+    in->moved_ms = now - 10;
+    parity_ins_watch(c, &late);
+    ok(!c->ins && !c->kept, "or spoils it");
+    parity_bed_close(&b);
+}
+
+/* Likewise of what is asked for. */
+static void test_gives_some(void)
+{
+    const uint32_t lost[] = {0};
+    const struct snap_parity_order order = {10, UUID(1), lost, 1, false};
+    const struct error late = {.code = ETIMEDOUT, .text = "late"};
+    struct parity_ask *a;
+    struct parity_bed b;
+    uint64_t before;
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    parity_bed_save_all(&b, UUID(1), 10);
+    b.nodes[1].lie = PARITY_SOME;
+    snap_parity_build(b.nodes[2].parity, &order, NULL);
+    while (!b.nodes[2].parity->builds->asks) {
+        turn(&b);
+    }
+    for (a = b.nodes[2].parity->builds->asks; !a->link; a = a->next) {
+    }
+    ok(a->moved_ms > 0, "who is asked for something has time from then on");
+    before = uv_now(&b.loop) - 1000;
+    while (a->i == 0) {
+        a->moved_ms = before;
+        turn(&b);
+    }
+    ok(a->moved_ms > before && !a->is_over, "a part of what was asked for is progress");
+    b.nodes[2].parity->config.stuck_ms = 1;
+    a->is_over = true;
+    a->moved_ms = 0;
+    parity_builds_watch(b.nodes[2].parity, &late);
+    is_int(b.n_built, 0, "who has given all is not late");
+    a->is_over = false;
+    parity_builds_watch(b.nodes[2].parity, &late);
+    ok(b.n_built == 1 && b.nodes[2].built.code == ETIMEDOUT, "who has not is");
+    parity_bed_close(&b);
+}
+
+int main(void)
+{
+    signal(SIGPIPE, SIG_IGN); /* as in all that have links */
+    test_in_turn();
+    test_not_held();
+    test_dropped();
+    test_unknown();
+    test_gets_on();
+    test_given_up();
+    test_gives_some();
+    return tap_done();
+}
