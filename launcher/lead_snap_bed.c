@@ -241,7 +241,7 @@ static void on_held(void *arg, int64_t step, uint32_t ranks,
     b->held_step = step;
     b->held_ranks = ranks;
     b->n_held = n;
-    memcpy(b->held, held, n * sizeof(*held));
+    memcpy(b->held, held, (n < STATUS_MAX_HELD ? n : 0) * sizeof(*held));
 }
 
 static uint32_t started(void *arg)
