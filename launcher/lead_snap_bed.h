@@ -64,6 +64,8 @@ struct lead_snap_bed {
     int commit_code, reread_code;
     bool was_there, is_last, is_due, lacks_best;
     bool has_no_lease;    /* nor can have one */
+    /* What there is in place of a lease; NULL: a true one. */
+    struct snap_lease *(*lease)(const char *root, const struct lease_note *own);
     unsigned room_for; /* more of its size */
     bool copies; /* what is saved is copied at once */
     void (*answer)(struct lead_snap_bed *b); /* this agent's, to the next word; once */
