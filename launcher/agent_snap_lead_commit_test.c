@@ -448,6 +448,8 @@ static void test_sweep(struct lead_snap_bed *b)
     b->is_due = true;
     lead_snap_end(b->lead);
     ok(lead_snap_ask_removed(b->lead), "the end waits for what was never finished to go");
+    lead_snap_bed_look(b);
+    is_int(b->lead->n_works, 1, "one at a time");
     lead_snap_bed_run(b);
     is_int(b->tidy.n, 4, "which is looked for in both directories");
     ok(!b->tidy.facts.strays && strcmp(b->tidy.uuid, UUID_A) == 0, "whosever it is");
@@ -496,6 +498,21 @@ static void test_dies(struct lead_snap_bed *b)
     }
 }
 
+/* Or while one is read again. */
+static void test_dies_reading(struct lead_snap_bed *b)
+{
+    lead_snap_bed_open(b);
+    b->is_due = true;
+    lead_snap_bed_say_all(b, (struct bed_word){.uuid = UUID_A, .stage = written});
+    run_works(b);
+    ok(b->lead->check.is_running, "one is read again");
+    lead_snap_destroy(b->lead);
+    while (b->agent.loop.active_reqs.count > 0) {
+        uv_run(&b->agent.loop, UV_RUN_ONCE);
+    }
+    ok(b->n_reread == 1 && b->tidy.n == 1, "which is right, and nothing goes for it");
+}
+
 /* Another agent may lead by now. */
 static void test_office_is_over(struct lead_snap_bed *b)
 {
@@ -536,6 +553,7 @@ int main(void)
     test_sweep(b);
     test_sweep_is_remembered(b);
     test_dies(b);
+    test_dies_reading(b);
     test_office_is_over(b);
     lead_snap_bed_free(b);
     return tap_done();

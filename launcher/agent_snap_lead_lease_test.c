@@ -293,6 +293,7 @@ static void test_dies(struct lead_snap_bed *b)
     one->has_ended = true;
     lead_snap_destroy(l);
     ok(other->n_hurried == 1, "no thread waits for other runs any more");
+    ok(l->check.gate.is_over, "nor reads what is there again");
     ok(other->n_dropped == 0, "nor lets go");
     ok(l->leases && !l->leases->next && l->leases->lease == other,
        "one whose thread has ended is gone before the others");

@@ -258,7 +258,9 @@ static uint32_t started(void *arg)
 
 static bool is_lost(void *arg, uint32_t agent)
 {
-    return ((struct lead_snap_bed *)arg)->lost == agent;
+    const struct lead_snap_bed *b = arg;
+
+    return b->lost == agent || b->also_lost == agent;
 }
 
 static const char *pinned(void *arg)
@@ -327,7 +329,7 @@ void lead_snap_bed_open(struct lead_snap_bed *b)
     memset((char *)b + sizeof(b->agent), 0, sizeof(*b) - sizeof(b->agent));
     b->now_ms = 1000000;
     b->started = 1;
-    b->lost = UINT32_MAX;
+    b->lost = b->also_lost = UINT32_MAX;
     b->resume_step = -1;
     b->room_for = 9;
     b->agent.config.first_generation = 1;

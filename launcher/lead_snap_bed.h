@@ -41,7 +41,7 @@ struct lead_snap_bed {
 
     /* What the lead is answered. */
     uint64_t now_ms;
-    uint32_t started, lost; /* a generation, an agent */
+    uint32_t started, lost, also_lost; /* a generation, agents */
     uint64_t every_ms[INTERVAL_N_LEVELS];
     char pinned[PATH_MAX + 128], copied[PATH_MAX + 128], source[PATH_MAX + 128];
     char resume[PATH_MAX + 128], avoided[128];
