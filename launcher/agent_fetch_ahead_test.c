@@ -88,6 +88,8 @@ static void test_ahead(void)
     fetch_bed_save(&b, 1, FIRST + 1, UUID_A, FETCH_ROOM);
     start(&b, path_of(&b, UUID_A));
     is_int(b.did.n_wants, 1, "the lead is asked once");
+    like(b.did.want, path_of(&b, UUID_A), "for where they start from");
+    like(b.did.want, "\"generation\":3", "and which workers these are");
     tell(&b, UUID_A, FETCH_GENERATION, "[[4,2,1],[6,1,2]]");
     wait_for(&b, FIRST);
     wait_for(&b, FIRST + 1);
@@ -170,6 +172,7 @@ static bool is_nothing_begun(struct fetch_bed *b)
 static void test_not_wanted(void)
 {
     struct fetch_bed b;
+    uint32_t n;
 
     open_bed(&b);
     fetch_bed_save(&b, 0, FIRST, UUID_A, FETCH_ROOM);
@@ -179,6 +182,11 @@ static void test_not_wanted(void)
     start(&b, path_of(&b, UUID_A));
     is_int(b.did.n_wants, 0, "nor is anybody asked who has no copies");
     job.checkpoint.levels = JOB_LEVEL_MEMORY | JOB_LEVEL_PARTNER;
+    n = b.agent.roster.n;
+    b.agent.roster.n = 1;
+    start(&b, path_of(&b, UUID_A));
+    is_int(b.did.n_wants, 0, "nor where there is nobody else");
+    b.agent.roster.n = n;
     tell(&b, UUID_A, FETCH_GENERATION, "[[4,4,1]]");
     ok(is_nothing_begun(&b), "what is said unasked is for others");
     start(&b, path_of(&b, UUID_A));

@@ -147,6 +147,84 @@ static void test_behind_one_that_is_late(void)
     fetch_bed_close(&b);
 }
 
+/* Who waits behind one that is given up is next. */
+static void test_next_after_one_that_is_late(void)
+{
+    struct fetch_bed b;
+
+    open_bed(&b);
+    fetch_bed_save(&b, 1, 6, UUID_A, FETCH_ROOM);
+    fetch_bed_tell(&b, UUID_A, FETCH_GENERATION, "[[5,1,1],[6,1,2]]");
+    b.nodes[0].is_mute = true;
+    fetch_bed_begin(&b, 5, UUID_A);
+    ok(fetch_bed_run_until(&b, &b.nodes[0].n_asked, 1), "a node is asked");
+    now_ms = 12000;
+    fetch_bed_begin(&b, 6, UUID_A);
+    look_at(&b, 15000);
+    ok(fetch_bed_run_until(&b, &b.did.n_answers, 2) && b.did.n_found == 1,
+       "one is given up, and the next one comes from another node");
+    fetch_bed_close(&b);
+}
+
+/* Nobody waits for a timer then. */
+static void test_next_after_one_that_fails(void)
+{
+    struct fetch_bed b;
+    int n;
+
+    open_bed(&b);
+    ask_silent(&b);
+    fetch_bed_begin(&b, 6, UUID_B);
+    n = b.did.n_wants;
+    uv_timer_stop(b.snap.fetch_timer);
+    link_close(take_ptr(&b.nodes[0].mute));
+    ok(fetch_bed_run_until(&b, &b.did.n_answers, 1), "one does not come: the disk");
+    is_int(b.did.n_wants, n + 1, "and the lead is asked for the next one");
+    fetch_bed_close(&b);
+}
+
+/* It was on its way before its rank has asked, whose time begins then. */
+static void test_ahead(void)
+{
+    struct fetch_bed b;
+    struct fetch *f;
+
+    open_bed(&b);
+    b.nodes[0].is_mute = true;
+    f = agent_fetch_add(&b.snap, 5, UUID_A);
+    f->is_ahead = true;
+    f->question.generation = FETCH_GENERATION;
+    fetch_bed_tell(&b, UUID_A, FETCH_GENERATION, "[[5,1,1]]");
+    ok(fetch_bed_run_until(&b, &b.nodes[0].n_asked, 1), "a node is asked ahead");
+    look_at(&b, 16000);
+    ok(b.snap.fetches == f, "which may take its time");
+    fetch_bed_begin(&b, 5, UUID_A);
+    look_at(&b, 20999);
+    is_int(b.did.n_answers, 0, "and has as much from when a rank asks");
+    look_at(&b, 21000);
+    is_int(b.did.n_answers, 1, "but no more");
+    fetch_bed_close(&b);
+}
+
+/* A rank asks for another save: what is fetched ahead gives way. */
+static void test_gives_way(void)
+{
+    struct fetch_bed b;
+    struct fetch *f;
+
+    open_bed(&b);
+    b.nodes[0].is_mute = true;
+    f = agent_fetch_add(&b.snap, 5, UUID_A);
+    f->is_ahead = true;
+    f->question.generation = FETCH_GENERATION;
+    fetch_bed_tell(&b, UUID_A, FETCH_GENERATION, "[[5,1,1]]");
+    ok(fetch_bed_run_until(&b, &b.nodes[0].n_asked, 1), "a node is asked ahead");
+    fetch_bed_begin(&b, 6, UUID_B);
+    ok(!b.snap.copy->ins, "and no more, as a rank asks for another save");
+    ok(b.snap.fetches && !b.snap.fetches->next && b.snap.fetches->rank == 6, "which is next");
+    fetch_bed_close(&b);
+}
+
 /* All of a save are told at once, when for a while nothing more has come. */
 static void test_said(void)
 {
@@ -203,6 +281,10 @@ int main(void)
     test_node();
     test_behind_one_that_fails();
     test_behind_one_that_is_late();
+    test_next_after_one_that_is_late();
+    test_next_after_one_that_fails();
+    test_ahead();
+    test_gives_way();
     test_said();
     test_times();
     return tap_done();

@@ -28,6 +28,7 @@ static void test_fetch(void)
     fetch_bed_begin(&b, 5, UUID_A);
     fetch_bed_begin(&b, 6, UUID_A);
     ok(b.did.n_wants > 0, "the lead is asked who has it");
+    like(b.did.want, "\"uuid\":\"" UUID_A "\",\"generation\":3", "for these workers");
     is_int(b.did.n_answers, 0, "nobody has an answer yet");
     fetch_bed_tell(&b, UUID_A, FETCH_GENERATION, "[[0,4,2],[5,2,1]]");
     is_int(b.nodes[0].n_asked + b.nodes[1].n_asked, 0, "not from inside the call");
@@ -121,6 +122,11 @@ static void test_next(void)
     ok(fetch_bed_run_until(&b, &b.did.n_answers, 3) && b.did.n_found == 2,
        "nobody has it: the disk");
     is_int(b.nodes[0].n_asked + b.nodes[1].n_asked, 6, "all were asked, once");
+    fetch_bed_save(&b, 1, 8, UUID_A, FETCH_ROOM);
+    fetch_bed_begin(&b, 8, UUID_A);
+    fetch_bed_tell(&b, UUID_A, FETCH_GENERATION, "[[8,1,0,2]]");
+    ok(fetch_bed_run_until(&b, &b.did.n_answers, 4) && b.did.n_found == 3,
+       "this one cannot make it again: the next one sends it");
     fetch_bed_close(&b);
 }
 
@@ -150,14 +156,19 @@ static void test_many(void)
 static void test_alone(void)
 {
     const struct snap_question q = {.generation = FETCH_GENERATION};
+    struct snap_copy *copy;
     struct fetch_bed b;
     uint32_t n;
 
     fetch_bed_open(&b);
+    copy = b.snap.copy;
     n = b.agent.roster.n;
     b.agent.roster.n = 1;
     ok(!agent_fetch_begin(&b.snap, &q, 5, UUID_A), "one node alone reads from the disk");
     b.agent.roster.n = n;
+    b.snap.copy = NULL;
+    ok(!agent_fetch_begin(&b.snap, &q, 5, UUID_A), "and one that takes no copies");
+    b.snap.copy = copy;
     b.agent.leaving = true;
     fetch_bed_tell(&b, UUID_A, FETCH_GENERATION, "[[5,1,1]]");
     ok(!b.snap.where, "who is going does not listen");

@@ -373,6 +373,7 @@ static void after_tidy(uv_work_t *work, int status)
 static void tidy(struct lead_save *s)
 {
     if (!s->commit.lease) { /* for want of memory: another run may save there */
+        s->error = (struct error){0}; /* it is a checkpoint all the same */
         end_work(s);
         return;
     }

@@ -30,8 +30,13 @@ void __wrap_agent_snap_hand_out(struct agent *a, const struct snap_question *q,
 
 void __wrap_agent_fact_send(struct agent *a, struct jsonw *w)
 {
+    struct fetch_did *did = did_of(a);
+
     jsonw_end_object(w);
-    did_of(a)->n_wants += strstr(buf_str(w->to), "\"snap_want\"") != NULL;
+    if (strstr(buf_str(w->to), "\"snap_want\"")) {
+        did->n_wants++;
+        snprintf(did->want, sizeof(did->want), "%s", buf_str(w->to));
+    }
 }
 
 void __wrap_agent_note(struct agent *a, const char *fmt, ...)

@@ -33,6 +33,7 @@ struct fetch_node {
 /* What the agent has done. */
 struct fetch_did {
     int n_wants, n_answers, n_found;
+    char want[256]; /* the last one, as it was said */
     uint64_t answered_ms;
     int n_notes;
     char note[256];
