@@ -30,7 +30,8 @@ struct bench {
 
 static struct {
     int n_syncs, at_sync; /* the n-th sync fails */
-    const char *open;     /* at that name this happens first */
+    const char *open;     /* when that name is opened, after so often, this happens first */
+    int n_opens, at_open;
     void (*happens)(int dir, const char *name);
     int at_list;          /* the n-th directory with a state cannot be listed */
     bool has_room;        /* else as large as it is */
@@ -52,7 +53,7 @@ uid_t __wrap_geteuid(void);
 
 int __wrap_openat(int dir, const char *name, int flags, ...)
 {
-    if (fails.open && strcmp(name, fails.open) == 0) {
+    if (fails.open && strcmp(name, fails.open) == 0 && fails.n_opens++ == fails.at_open) {
         fails.open = NULL;
         fails.happens(dir, name);
     }
@@ -220,6 +221,8 @@ static void test_races(void)
            "a file that is a link all at once");
     ok(!is_there(&b, &dir), "is not followed");
     fails.open = file.name;
+    fails.n_opens = 0;
+    fails.at_open = 1; /* it is held first */
     fails.happens = take_file;
     is_int(fails_with(&b, &file, "copy m-5.safetensors: File exists"), -EEXIST,
            "what is there already is not written over");

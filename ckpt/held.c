@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <time.h>
 #include <unistd.h>
 
 static int open_it(int dir, const char *name)
@@ -15,11 +16,23 @@ static int open_it(int dir, const char *name)
     return openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 }
 
+/* Whoever looks whether it is held has all of it for a moment. */
 int held_take(int dir, const char *name)
 {
+    enum { TRIES = 10 };
+    const struct timespec moment = {.tv_nsec = 1000 * 1000};
     _close_ int fd = open_it(dir, name);
 
-    return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == 0 ? take_fd(&fd) : -1;
+    for (int i = 0; fd >= 0 && i < TRIES; i++) {
+        if (flock(fd, LOCK_SH | LOCK_NB) == 0) {
+            return take_fd(&fd);
+        }
+        if (errno != EWOULDBLOCK) {
+            break;
+        }
+        nanosleep(&moment, NULL);
+    }
+    return -1;
 }
 
 bool held_is(int dir, const char *name)
