@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "ckpt/avoided.h"
+#include "ckpt/held.h"
 #include "ckpt/step.h"
 
 #include <errno.h>
@@ -80,7 +81,7 @@ int keep_apply(struct io *io, int root, const struct ckpt_keep *keep, const char
         lacks_best = some_go(items, n);
     }
     for (size_t i = n; i-- > 0;) {
-        rc = items[i].is_removed
+        rc = items[i].is_removed && !held_is(root, entries[i].name)
                  ? step_remove(io, root, entries[i].name, first ? NULL : e)
                  : 0;
         first = first ? first : rc;

@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "ckpt/held.h"
 #include "ckpt/keep.h"
 #include "ckpt/step_bed.h"
 #include "tests/lib/tap.h"
@@ -74,6 +75,23 @@ static void test_newest(void)
     bed_name(1, 1, oldest);
     is_int(keep(io_system(), 2, oldest), 0, "two are to stay");
     is_str(steps(), "134", "and the one that was just saved does as well");
+    remove_root();
+}
+
+/* By another process, as muster ckpt push. */
+static void test_held(void)
+{
+    char oldest[STEP_NAME_BYTES];
+    int held;
+
+    make_root();
+    bed_name(1, 1, oldest);
+    held = held_take(root, oldest);
+    is_int(keep(io_system(), 2, NULL), 0, "two are to stay");
+    is_str(steps(), "134", "and the one that somebody copies does as well");
+    close(held);
+    is_int(keep(io_system(), 2, NULL), 0, "nobody does");
+    is_str(steps(), "34", "it goes");
     remove_root();
 }
 
@@ -197,6 +215,7 @@ static void test_take_best(void)
 int main(void)
 {
     test_newest();
+    test_held();
     test_cut();
     test_first_error();
     test_avoided();

@@ -73,7 +73,7 @@ static int mark_or_uncommit(struct io *io, int dir)
 
     if (is_no_room(rc)) {
         rc = step_uncommit(io, dir);
-        return is_no_room(rc) && step_look_for(io, dir, STEP_COMMIT) <= 0 ? 0 : rc;
+        return is_no_room(rc) && step_look_for(io, dir, STEP_COMMIT) == 0 ? 0 : rc;
     }
     return rc;
 }
@@ -164,11 +164,12 @@ int step_remove_all(struct io *io, int root, const char *name, struct error *e)
     return remove_step(io, root, name, true, e);
 }
 
+/* Where nobody can tell whether it has a COMMIT it may be a checkpoint. */
 static bool is_half_removed(struct io *io, int root, const char *name)
 {
     int dir = io->ops->open_dir(io, root, name);
     bool is = dir >= 0 && step_look_for(io, dir, STEP_COMMIT_OLD) > 0 &&
-              step_look_for(io, dir, STEP_COMMIT) <= 0;
+              step_look_for(io, dir, STEP_COMMIT) == 0;
 
     if (dir >= 0) {
         io->ops->close(io, dir);

@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "ckpt/avoided.h"
+#include "ckpt/held.h"
 #include "ckpt/metric.h"
 #include "ckpt/step.h"
 #include "launcher/office_io.h"
@@ -200,7 +201,7 @@ static void tidy(const struct snap_commit *c, struct io *io, int root,
     }
     for (size_t i = 0; i < n; i++) {
         if ((items[i].is_removed || (!items[i].is_whole && !items[i].is_pinned)) &&
-            may_remove(c, io, root)) {
+            !held_is(root, entries[i].name) && may_remove(c, io, root)) {
             step_remove(io, root, entries[i].name, NULL);
         }
     }

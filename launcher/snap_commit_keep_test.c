@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "launcher/commit_bed.h"
 #include "launcher/snap_reread.h"
+#include "ckpt/held.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -124,6 +125,27 @@ static void test_keep(struct commit_bed *b)
     is_copied = false;
     is_int(commit_beside(b, 39, 38, &e), 0, "it was: %s", e.text);
     ok(!commit_bed_has(b, 36, ""), "and goes");
+}
+
+/* By a program that is not of the run, as muster ckpt push. */
+static void test_held(struct commit_bed *b)
+{
+    char name[STEP_NAME_BYTES];
+    struct error e;
+    int held;
+
+    commit_bed_name(b, 38, name);
+    held = held_take(b->root, name);
+    ok(held >= 0, "one is held");
+    commit_bed_save(b, 40);
+    commit_bed_save(b, 41);
+    ok(commit_bed_has(b, 38, "COMMIT") && !commit_bed_has(b, 39, ""), "it stays beside others");
+    close(held);
+    is_int(commit_beside(b, 42, 0, &e), 0, "nobody holds it: %s", e.text);
+    ok(!commit_bed_has(b, 38, ""), "it goes");
+    for (uint64_t step = 40; step <= 42; step++) {
+        commit_bed_remove(b, step);
+    }
 }
 
 static int commit_known(struct commit_bed *b, uint64_t step, uint64_t known_ms,
@@ -344,6 +366,7 @@ int main(void)
     commit_bed_make(&b, "snap_commit_keep_test");
     test_short(&b);
     test_keep(&b);
+    test_held(&b);
     test_strays(&b);
     test_verified(&b);
     test_avoided(&b);
