@@ -116,7 +116,7 @@ static int list_parts(struct s3 *s, const char *key, const char *id,
             return rc;
         }
         if (next && next <= marker) {
-            return error_text(e, ERR_FORMAT, "parts of %s: pages go back", key);
+            return error_text(e, ERR_FORMAT, "pages go back");
         }
         marker = next;
     } while (marker);
