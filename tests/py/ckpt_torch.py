@@ -360,7 +360,7 @@ def through_dcp(where):
         path = next(pathlib.Path(where + ".cut").glob("step-*/r00000.safetensors"))
         os.truncate(path, path.stat().st_size - 1)
         for reader in (muster.ckpt.dcp.Reader(c), muster.ckpt.dcp.Reader(c, 1)):
-            ok(raises(ckpt.CheckpointError, reader.read_metadata, "is whole; ", "step-000000000001-"), "a damaged one is not none to a reader")
+            ok(raises(ckpt.CheckpointError, reader.read_metadata, "is whole (muster ckpt verify ", "step-000000000001-"), "a damaged one is not none to a reader")
     taken = {"dcp": {"lengths": torch.tensor([7, 8])}, "x": 5}
     writer = muster.ckpt.dcp.Writer(where, 36)
     ok(raises(BaseException, lambda: dcp.save(taken, storage_writer=writer), "'dcp.lengths'", "expected another name"), "a name that is taken")
