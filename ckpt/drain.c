@@ -18,6 +18,7 @@
 struct run {
     const struct drain *d;
     uint64_t *blocks;
+    uint64_t n_known; /* blocks of which there is a digest */
     struct buf part; /* as it is written; empty: not made yet */
 };
 
@@ -80,6 +81,19 @@ static unsigned depth(void *arg)
     return r->d->is_filling && !r->d->progress->is_full ? 2 : UINT_MAX;
 }
 
+/* Of those before `end`. */
+static void find_digests(struct run *r, uint64_t end)
+{
+    const struct snap *s = r->d->snap;
+
+    for (uint64_t i = r->n_known; i < end; i++) {
+        const char *at = (const char *)snap_image(s) + i * DIGEST_BLOCK_BYTES;
+
+        r->blocks[i] = digest_short_of(at, block_bytes(s->head.image_bytes, i));
+    }
+    r->n_known = end > r->n_known ? end : r->n_known;
+}
+
 /* What is looked at twice changes no more. */
 static int make_part(struct run *r, struct error *e)
 {
@@ -91,6 +105,7 @@ static int make_part(struct run *r, struct error *e)
         return error_set(e, ENOMEM, "what a rank says of what it has");
     }
     memcpy(said, snap_part(d->snap), h->part_bytes);
+    find_digests(r, digest_n_blocks(h->image_bytes));
     buf_clear(&r->part);
     return d->finish(said, h->part_bytes, r->blocks, digest_n_blocks(h->image_bytes),
                      &r->part, e);
@@ -100,12 +115,13 @@ static int make_part(struct run *r, struct error *e)
 static int after_block(void *arg, uint64_t block)
 {
     struct run *r = arg;
-    const struct snap *s = r->d->snap;
-    const char *at = (const char *)snap_image(s) + block * DIGEST_BLOCK_BYTES;
+    bool is_full = !r->d->is_filling || r->d->progress->is_full;
 
-    r->blocks[block] = digest_short_of(at, block_bytes(s->head.image_bytes, block));
-    if (block + 1 == digest_n_blocks(s->head.image_bytes) &&
-        (!r->d->is_filling || r->d->progress->is_full) && make_part(r, NULL) < 0) {
+    if (is_full || !r->d->is_crowded) {
+        find_digests(r, block + 1);
+    }
+    if (block + 1 == digest_n_blocks(r->d->snap->head.image_bytes) && is_full &&
+        make_part(r, NULL) < 0) {
         buf_release(&r->part); /* which is told when it is needed */
     }
     return 0;

@@ -42,6 +42,9 @@ struct drain {
      * written meanwhile. Of the head only the image's bytes are known, until it is full.
      * -ETIME: nothing has come for DRAIN_STALL_MS. */
     bool is_filling;
+    /* It has all processors for that, and the program waits for it: digests are found once it
+     * is full, and the disk alone is ahead. */
+    bool is_crowded;
     /* The part with the digests of all blocks in it, as it is written (part.h). */
     int (*finish)(const void *part, size_t len, const uint64_t *blocks,
                   size_t n_blocks, struct buf *ret, struct error *e);

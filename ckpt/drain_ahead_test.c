@@ -46,6 +46,18 @@ static struct disk *disk;
 static struct drain_progress progress;
 static uint64_t digests[N_BLOCKS]; /* of blocks that are filled */
 
+/* --- work --- */
+
+static unsigned n_digests;
+
+uint64_t __real_digest_short_of(const void *data, size_t len);
+uint64_t __wrap_digest_short_of(const void *data, size_t len);
+uint64_t __wrap_digest_short_of(const void *data, size_t len)
+{
+    n_digests++;
+    return __real_digest_short_of(data, len);
+}
+
 /* --- time --- */
 
 static void (*on_pause)(unsigned n); /* the n-th; NULL: another thread fills */
@@ -157,14 +169,17 @@ static void begin(void)
     count(0);
     n_pauses = 0;
     longest_ns = 0;
+    n_digests = 0;
 }
+
+static bool is_crowded;
 
 static int drain_as(bool is_filling, struct error *e)
 {
     const struct drain job = {.io = disk_io(disk), .root = disk_root(disk), .snap = snap,
                               .file = "r00000.safetensors", .part_file = "r00000.part",
-                              .is_filling = is_filling, .finish = finish,
-                              .progress = &progress};
+                              .is_filling = is_filling, .is_crowded = is_crowded,
+                              .finish = finish, .progress = &progress};
     struct digest got = {0};
     int rc = drain_run(&job, &got, e);
 
@@ -501,6 +516,40 @@ static void test_depth(void)
     ok(depth_at[0] > 100 && is_right(), "it has at once");
 }
 
+static unsigned n_ahead; /* digests before it was full */
+
+static void one_more_counted(unsigned n)
+{
+    n_ahead = progress.is_full ? n_ahead : n_digests;
+    one_more(n);
+}
+
+static void all_at_third_counted(unsigned n)
+{
+    n_ahead = n_digests;
+    all_at_third(n);
+}
+
+/* Those that copy have all processors. */
+static void test_crowded(void)
+{
+    static void (*const fills[])(unsigned n) = {one_more_counted, all_at_third_counted};
+    static const unsigned n_left[] = {3, 2}; /* blocks before it is full */
+
+    for (int i = 0; i < 4; i++) {
+        begin();
+        is_crowded = i % 2 > 0;
+        n_ahead = 0;
+        on_pause = fills[i / 2];
+        is_int(drain(), 0, "one that is filled %s", i < 2 ? "block by block" : "all at once");
+        is_int((int)n_ahead, is_crowded ? 0 : (int)n_left[i / 2], "digests are found %s",
+               is_crowded ? "when it is full" : "while it is filled");
+        is_int((int)n_digests, N_BLOCKS, "each once");
+        ok(is_right(), "and are right");
+    }
+    is_crowded = false;
+}
+
 /* The first calls, some while the image is written, and the last ones. */
 enum { FEW = 5 };
 
@@ -572,6 +621,7 @@ int main(void)
     test_stalled();
     test_counts_on();
     test_depth();
+    test_crowded();
     test_failures();
     test_thread();
     disk_destroy(disk);

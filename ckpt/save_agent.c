@@ -320,14 +320,16 @@ static bool has_processor_left(const struct save_job *job)
     return sysconf(_SC_NPROCESSORS_ONLN) > (long)job->n_threads;
 }
 
-/* Not of what the disk has at once. */
+/* Not of what the disk has at once; nor, without a processor for it, where memory is taken
+ * meanwhile: whoever writes that looks up each page of it, when it is there for the first time. */
 static void tell_fill(struct agent_way *w, const struct save_job *job)
 {
     enum { MIN_BLOCKS = 2 };
-    struct worker_snap_fill m = {.image_bytes = job->image->bytes,
-                                 .may_stay = job->may_stay, .is_chosen = job->is_chosen};
+    struct worker_snap_fill m = {.image_bytes = job->image->bytes, .may_stay = job->may_stay,
+                                 .is_chosen = job->is_chosen,
+                                 .is_crowded = !has_processor_left(job)};
 
-    if (w->copy.n_blocks >= MIN_BLOCKS && has_processor_left(job)) {
+    if (w->copy.n_blocks >= MIN_BLOCKS && (!m.is_crowded || !w->fill)) {
         str_copy(m.uuid, sizeof(m.uuid), job->gather.uuid);
         w->is_told = client_snap_fill(w->client, &m, NULL) == 0;
     }

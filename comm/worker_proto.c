@@ -238,6 +238,7 @@ static void put_snap_fill(struct buf *b, const struct worker_msg *m)
     wire_put_u64(b, m->snap_fill.image_bytes);
     wire_put_u8(b, m->snap_fill.may_stay);
     wire_put_u8(b, m->snap_fill.is_chosen);
+    wire_put_u8(b, m->snap_fill.is_crowded);
     wire_put_str(b, m->snap_fill.uuid);
 }
 
@@ -246,8 +247,10 @@ static void get_snap_fill(struct wire_reader *r, struct worker_msg *m)
     m->snap_fill.image_bytes = wire_get_u64(r);
     m->snap_fill.may_stay = wire_get_u8(r);
     m->snap_fill.is_chosen = wire_get_u8(r);
+    m->snap_fill.is_crowded = wire_get_u8(r);
     get_uuid(r, m->snap_fill.uuid, false);
-    if (m->snap_fill.may_stay > 1 || m->snap_fill.is_chosen > 1) {
+    if (m->snap_fill.may_stay > 1 || m->snap_fill.is_chosen > 1 ||
+        m->snap_fill.is_crowded > 1) {
         r->bad = true;
     }
 }

@@ -160,6 +160,7 @@ struct worker_snap {
 struct worker_snap_fill {
     uint64_t image_bytes; /* 0: it comes to nothing */
     uint8_t may_stay, is_chosen; /* what SNAP_WANT will say of it */
+    uint8_t is_crowded; /* those that copy have all processors */
     char uuid[WORKER_UUID_SIZE];
 };
 

@@ -89,6 +89,7 @@ static void test_snap_round_trips(void)
     m.snap_fill.image_bytes = 0;
     m.snap_fill.may_stay = 0;
     m.snap_fill.is_chosen = 1;
+    m.snap_fill.is_crowded = 1;
     round_trip(&m, "snapshot fill of what comes to nothing");
     m = blank(WORKER_SNAP_DONE);
     m.snap_done.image_bytes = 9000;
@@ -148,12 +149,13 @@ static void test_bad_snap(void)
 /* By the bytes: programs of other versions send them. */
 static void test_fill_bytes(void)
 {
-    static const char want[] = "\0\0\0\x30\0\x12" "\1\2\3\4\5\6\7\x8" "\1\0" "\0\0\0\x20" UUID;
+    static const char want[] = "\0\0\0\x31\0\x12" "\1\2\3\4\5\6\7\x8" "\1\0\1" "\0\0\0\x20" UUID;
     struct worker_msg m = blank(WORKER_SNAP_FILL);
     _buf_ struct buf b = {0};
 
     m.snap_fill.image_bytes = UINT64_C(0x0102030405060708);
     m.snap_fill.may_stay = 1;
+    m.snap_fill.is_crowded = 1;
     str_copy(m.snap_fill.uuid, WORKER_UUID_SIZE, UUID);
     worker_msg_encode(&b, &m);
     ok(b.len == sizeof(want) - 1 && memcmp(b.data, want, b.len) == 0,
@@ -163,12 +165,14 @@ static void test_fill_bytes(void)
 static void test_bad_fills(void)
 {
     static const struct {
-        uint8_t may_stay, is_chosen;
+        uint8_t may_stay, is_chosen, is_crowded;
         const char *uuid;
     } cases[] = {
-        {2, 0, UUID}, {0, 2, UUID}, {255, 1, UUID}, {1, 255, UUID}, {0, 0, ""}, {1, 1, "0"},
-        {0, 0, "0123456789abcdef0123456789abcde"}, {0, 0, "0123456789abcdef0123456789abcdeF"},
-        {0, 0, "../../../../../../../../../../.."},
+        {2, 0, 0, UUID}, {0, 2, 1, UUID}, {255, 1, 0, UUID}, {1, 255, 0, UUID}, {0, 0, 2, UUID},
+        {1, 1, 255, UUID}, {0, 0, 0, ""}, {1, 1, 1, "0"},
+        {0, 0, 0, "0123456789abcdef0123456789abcde"},
+        {0, 0, 0, "0123456789abcdef0123456789abcdeF"},
+        {0, 0, 0, "../../../../../../../../../../.."},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -178,11 +182,12 @@ static void test_bad_fills(void)
         m.snap_fill.image_bytes = 9000;
         m.snap_fill.may_stay = cases[i].may_stay;
         m.snap_fill.is_chosen = cases[i].is_chosen;
+        m.snap_fill.is_crowded = cases[i].is_crowded;
         str_copy(m.snap_fill.uuid, WORKER_UUID_SIZE, cases[i].uuid);
         worker_msg_encode(&b, &m);
         is_int(worker_msg_decode(b.data, b.len, &got, NULL), -ERR_FORMAT,
-               "nobody fills '%s', which stays: %u, chosen: %u", cases[i].uuid,
-               cases[i].may_stay, cases[i].is_chosen);
+               "nobody fills '%s', which stays: %u, chosen: %u, crowded: %u",
+               cases[i].uuid, cases[i].may_stay, cases[i].is_chosen, cases[i].is_crowded);
     }
 }
 

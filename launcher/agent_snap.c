@@ -537,7 +537,7 @@ void agent_snap_fill(struct crew *c, uint32_t local_rank, const struct worker_sn
     uint32_t rank = c->layout.first_rank + local_rank;
 
     if (p && m->image_bytes > 0 && agent_snap_is_for_disk(c, m) && !c->stopping) {
-        snap_hold_drain_ahead(p->hold, rank, m->uuid, m->image_bytes);
+        snap_hold_drain_ahead(p->hold, rank, m->uuid, m->image_bytes, m->is_crowded);
     } else if (p && m->image_bytes == 0) {
         snap_hold_end_ahead(p->hold, rank, m->uuid);
     }

@@ -47,20 +47,22 @@ static struct {
     int n_begun, n_ended;
     uint32_t rank; /* of the last one */
     uint64_t bytes;
+    bool is_crowded;
     char uuid[COMMIT_UUID_BYTES];
 } ahead;
 
 void __wrap_snap_hold_drain_ahead(struct snap_hold *h, uint32_t rank, const char *uuid,
-                                  uint64_t image_bytes);
+                                  uint64_t image_bytes, bool is_crowded);
 void __wrap_snap_hold_end_ahead(struct snap_hold *h, uint32_t rank, const char *uuid);
 
 void __wrap_snap_hold_drain_ahead(struct snap_hold *h, uint32_t rank, const char *uuid,
-                                  uint64_t image_bytes)
+                                  uint64_t image_bytes, bool is_crowded)
 {
     (void)h;
     ahead.n_begun++;
     ahead.rank = rank;
     ahead.bytes = image_bytes;
+    ahead.is_crowded = is_crowded;
     str_copy(ahead.uuid, sizeof(ahead.uuid), uuid);
 }
 
@@ -174,6 +176,11 @@ static void test_fill(struct agent_snap_bed *b)
     ok(ahead.n_begun == 1 && ahead.rank == FIRST_RANK + 2 && ahead.bytes == 9000,
        "what is being filled goes to the disk");
     is_str(ahead.uuid, UUID(1), "that save");
+    ok(!ahead.is_crowded, "of which digests are found meanwhile");
+    m.is_crowded = 1;
+    agent_snap_fill(&b->crew, 2, &m);
+    ok(ahead.n_begun == 2 && ahead.is_crowded, "or when it is full, without a processor for that");
+    ahead.n_begun = 1;
     m.may_stay = 1;
     agent_snap_fill(&b->crew, 2, &m);
     is_int(ahead.n_begun, 1, "unless it may stay in memory");

@@ -31,7 +31,7 @@ void __wrap_agent_fetch_forget(struct agent_snap *p);
 void __wrap_agent_partner_send(struct crew *c, struct saved *s);
 void __wrap_agent_snap_flush(struct agent_snap *p);
 void __wrap_snap_hold_drain_ahead(struct snap_hold *h, uint32_t rank, const char *uuid,
-                                  uint64_t image_bytes);
+                                  uint64_t image_bytes, bool is_crowded);
 void __wrap_snap_hold_end_ahead(struct snap_hold *h, uint32_t rank, const char *uuid);
 void __wrap_snap_hold_make_ahead(struct snap_hold *h, uint32_t rank);
 void __real_snap_hold_drain(struct snap_hold *h, uint32_t rank, const char *uuid);
@@ -113,9 +113,9 @@ void __wrap_agent_snap_flush(struct agent_snap *p)
 }
 
 void __wrap_snap_hold_drain_ahead(struct snap_hold *h, uint32_t rank, const char *uuid,
-                                  uint64_t image_bytes)
+                                  uint64_t image_bytes, bool is_crowded)
 {
-    (void)h, (void)rank, (void)uuid, (void)image_bytes;
+    (void)h, (void)rank, (void)uuid, (void)image_bytes, (void)is_crowded;
     saves_bed.n_ahead_begun++;
 }
 

@@ -97,9 +97,10 @@ void snap_hold_unfilled(const struct snap_hold *h, uint32_t generation,
 void snap_hold_make_ahead(struct snap_hold *h, uint32_t rank);
 /* Its image of so many bytes is being filled (ckpt/drain.h): it goes to the disk meanwhile,
  * where nothing else does. That is only for speed: what comes of it is told once it is
- * full, and what does not get there is written anew then. */
+ * full, and what does not get there is written anew then. `is_crowded`: those that fill it
+ * have all processors. */
 void snap_hold_drain_ahead(struct snap_hold *h, uint32_t rank, const char *uuid,
-                           uint64_t image_bytes);
+                           uint64_t image_bytes, bool is_crowded);
 /* It will not become full. */
 void snap_hold_end_ahead(struct snap_hold *h, uint32_t rank, const char *uuid);
 /* It is filled, and goes to the disk. -ENOENT, -EINVAL. */

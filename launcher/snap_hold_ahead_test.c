@@ -28,6 +28,7 @@ enum { IMAGE_BYTES = 5000, PART_BYTES = 100 };
 static atomic_int n_writes; /* that have come to the disk */
 static atomic_int n_bad;    /* so many of the next ones find it full */
 static atomic_bool is_held; /* they wait */
+static bool is_crowded;     /* those that fill it have all processors */
 
 static ssize_t write_some(struct io *io, int fd, const void *data, size_t len, uint64_t at)
 {
@@ -77,7 +78,7 @@ static struct snap *begin_ahead(struct hold_bed *b, uint32_t rank, uint64_t step
 {
     struct snap *s = begin(b, rank, step, uuid);
 
-    snap_hold_drain_ahead(b->hold, rank, uuid, IMAGE_BYTES);
+    snap_hold_drain_ahead(b->hold, rank, uuid, IMAGE_BYTES, is_crowded);
     return s;
 }
 
@@ -216,6 +217,15 @@ static void test_ended(void)
     hold_bed_run_until(&b, &b.said.n_written, 1);
     ok(is_written_right(&b), "and is written then");
     hold_bed_close(&b);
+}
+
+/* What was written while nobody had time for its digest. */
+static void test_crowded(void)
+{
+    is_crowded = true;
+    test_ahead();
+    test_ended();
+    is_crowded = false;
 }
 
 static void test_full_while_it_ends(void)
@@ -461,15 +471,15 @@ static void test_not_begun(void)
     struct hold_bed b;
 
     open_bed(&b);
-    snap_hold_drain_ahead(b.hold, 0, UUID(1), IMAGE_BYTES);
+    snap_hold_drain_ahead(b.hold, 0, UUID(1), IMAGE_BYTES, false);
     snap_hold_end_ahead(b.hold, 0, UUID(1));
     is_int(snap_hold_n_writing(b.hold), 0, "nothing is begun of what is not there");
     begin(&b, 0, 1, UUID(1));
-    snap_hold_drain_ahead(b.hold, 0, UUID(1), HOLD_ROOM + 1);
+    snap_hold_drain_ahead(b.hold, 0, UUID(1), HOLD_ROOM + 1, false);
     is_int(snap_hold_n_writing(b.hold), 0, "nor of what has no room");
     is_int(snap_hold_stay(b.hold, 0, UUID(1), IMAGE_BYTES, PART_BYTES, &b.said.error), 0,
            "one is full");
-    snap_hold_drain_ahead(b.hold, 0, UUID(1), IMAGE_BYTES);
+    snap_hold_drain_ahead(b.hold, 0, UUID(1), IMAGE_BYTES, false);
     is_int(snap_hold_n_writing(b.hold), 0, "and is not filled any more");
     hold_bed_close(&b);
 }
@@ -542,6 +552,7 @@ int main(void)
     test_uncounted();
     test_counted_before();
     test_ended();
+    test_crowded();
     test_full_while_it_ends();
     test_disk_full();
     test_other_length();

@@ -33,7 +33,7 @@ static void write_it(void *arg)
                             O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     struct drain d = {.io = h->config.io, .root = root, .snap = s->snap,
                       .file = file, .part_file = part, .is_instead = s->is_instead,
-                      .is_filling = s->was_ahead,
+                      .is_filling = s->was_ahead, .is_crowded = s->is_crowded,
                       .finish = h->config.finish, .progress = &s->progress};
 
     mapguard_admit();
@@ -157,7 +157,7 @@ static bool is_at_work(const struct snap_hold *h)
 }
 
 void snap_hold_drain_ahead(struct snap_hold *h, uint32_t rank, const char *uuid,
-                           uint64_t image_bytes)
+                           uint64_t image_bytes, bool is_crowded)
 {
     struct slot *s = snap_hold_slot_of(h, rank, uuid);
 
@@ -168,6 +168,7 @@ void snap_hold_drain_ahead(struct snap_hold *h, uint32_t rank, const char *uuid,
     s->snap->head.image_bytes = image_bytes;
     s->is_dropped = s->is_put_off = s->is_instead = false;
     s->was_ahead = true;
+    s->is_crowded = is_crowded;
     start(s, AHEAD);
 }
 

@@ -31,7 +31,8 @@ struct slot {
     bool is_put_off;   /* while it was written: it may be tried again */
     unsigned n_pins;   /* so many read it */
     bool is_instead;   /* of a node that was lost, which may have begun */
-    bool was_ahead;    /* WRITING: since it was not full */
+    bool was_ahead;    /* WRITING: since it was not full ... */
+    bool is_crowded;   /* ... and those that fill it have all processors */
 
     /* The thread's, while there is one. */
     uv_work_t work;

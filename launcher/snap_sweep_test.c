@@ -157,7 +157,7 @@ static int hold(struct agent *a, uint64_t step, const char *uuid)
         return -ENOMEM;
     }
     if (a->is_ahead) {
-        snap_hold_drain_ahead(a->hold, 0, uuid, BYTES);
+        snap_hold_drain_ahead(a->hold, 0, uuid, BYTES, false);
     }
     fill(a->snap->map + SNAP_PAGE_BYTES, step);
     atomic_store(snap_filled(a->snap->map), 1);
