@@ -324,6 +324,7 @@ int copy_checkpoint(struct io *io, int from, const struct found *f, int to,
     bool is_file = found_is_file(f);
     int rc = dirlock_take(to, suffix);
 
+    (void)held; /* until the end */
     if (rc == -EBUSY) {
         return error_text(e, EBUSY, "somebody else copies into %s", to_path);
     }

@@ -155,9 +155,10 @@ int store_verb_push(const struct ckpt_options *o, const char *path,
     char last[FOUND_NAME_BYTES], uuid[COMMIT_UUID_BYTES] = "";
     _step_ struct step step = {0};
     _close_ int dir = ckpt_place_above(path, last, &e);
-    _close_ int held = dir < 0 ? -1 : held_take(dir, last); /* until it is there */
+    _close_ int held = dir < 0 ? -1 : held_take(dir, last);
     int rc = dir < 0 ? dir : store_place_open(o, uri, &place, &e);
 
+    (void)held; /* until it is there */
     rc = rc < 0 || !o->is_newer ? rc : store_newer_beside(dir, last, &e);
     rc = rc < 0 ? rc : pack(dir, last, path, &parcel, &e);
     rc = rc < 0 ? rc : store_push(&place.store, dir, &parcel, &facts, &e);
