@@ -39,16 +39,6 @@ static void look(struct io *io, int root, const struct ckpt_keep *keep,
     step_close(&s);
 }
 
-static bool some_go(const struct retain_item *items, size_t n)
-{
-    size_t i = 0;
-
-    while (i < n && !items[i].is_removed) {
-        i++;
-    }
-    return i < n;
-}
-
 int keep_apply(struct io *io, int root, const struct ckpt_keep *keep, const char *saved,
                const char *avoided, bool *ret_lacks_best, struct error *e)
 {
@@ -77,9 +67,7 @@ int keep_apply(struct io *io, int root, const struct ckpt_keep *keep, const char
         at->is_pinned = !at->is_whole || (saved && strcmp(entries[i].name, saved) == 0);
     }
     retain_mark(&keep->rule, items, n);
-    if (keep->metric[0] && retain_best(&keep->rule, items, n) == n) {
-        lacks_best = some_go(items, n);
-    }
+    lacks_best = keep->metric[0] && retain_lacks_best(&keep->rule, items, n);
     for (size_t i = n; i-- > 0;) {
         rc = items[i].is_removed && !held_is(root, entries[i].name)
                  ? step_remove(io, root, entries[i].name, first ? NULL : e)

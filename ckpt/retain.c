@@ -138,3 +138,14 @@ void retain_mark(const struct retain_rule *rule, struct retain_item *items,
         }
     }
 }
+
+bool retain_lacks_best(const struct retain_rule *rule, const struct retain_item *items,
+                       size_t n)
+{
+    bool some_go = false;
+
+    for (size_t i = 0; i < n; i++) {
+        some_go |= items[i].is_removed;
+    }
+    return some_go && retain_best(rule, items, n) == n;
+}

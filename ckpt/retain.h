@@ -55,4 +55,9 @@ uint64_t retain_n_newer(const struct retain_item *items, size_t n, size_t i,
 void retain_mark(const struct retain_rule *rule, struct retain_item *items,
                  size_t n);
 
+/* Of marked ones: some go, and none has the metric by which the best is to stay. The metric's
+ * name may be wrong, or nothing was evaluated yet. */
+bool retain_lacks_best(const struct retain_rule *rule, const struct retain_item *items,
+                       size_t n);
+
 #endif

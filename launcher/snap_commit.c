@@ -120,23 +120,6 @@ static bool is_proof(const struct snap_commit *c, const struct retain_item *item
     return item->is_whole && (is_it(name, c->verified) || (c->verified && !c->verified[0]));
 }
 
-static bool some_go(const struct retain_item *items, size_t n)
-{
-    size_t i = 0;
-
-    while (i < n && !items[i].is_removed) {
-        i++;
-    }
-    return i < n;
-}
-
-/* The name of the metric may be wrong, or nothing was evaluated yet. */
-static bool goes_without_best(const struct snap_commit *c, const struct retain_item *items,
-                              size_t n)
-{
-    return c->best && retain_best(&c->rule, items, n) == n && some_go(items, n);
-}
-
 /* What goes by the rule; whether more would if one that is kept were proven right. */
 static bool mark(const struct snap_commit *c, const struct step_entry *entries,
                  struct retain_item *items, size_t n)
@@ -197,7 +180,7 @@ static void tidy(const struct snap_commit *c, struct io *io, int root,
     }
     awaits = mark(c, entries, items, n);
     if (c->ret_lacks_best) {
-        *c->ret_lacks_best = goes_without_best(c, items, n);
+        *c->ret_lacks_best = c->best && retain_lacks_best(&c->rule, items, n);
     }
     for (size_t i = 0; i < n; i++) {
         if ((items[i].is_removed || (!items[i].is_whole && !items[i].is_pinned)) &&
