@@ -105,6 +105,10 @@ int channel_feed(struct channel *c, const void *data, size_t len,
 char *channel_room(struct channel *c, size_t *len);
 void channel_fed(struct channel *c, size_t len);
 
+/* How much of an open frame is still to come that goes where it is wanted; 0: none is known
+ * to. Asks for the place, as channel_room() does. */
+size_t channel_coming(const struct channel *c);
+
 /* 1 and a frame; 0 when more bytes are needed; -ERR_VERSION, -ERR_FORMAT or
  * -ERR_AUTH, after which the channel is dead. */
 int channel_next(struct channel *c, struct channel_frame *ret,

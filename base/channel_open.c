@@ -84,6 +84,14 @@ char *channel_open_room(const struct channel *c, size_t *len)
     return o->to + o->got;
 }
 
+size_t channel_coming(const struct channel *c)
+{
+    size_t len = 0;
+
+    channel_open_room(c, &len);
+    return len;
+}
+
 /* What came with the head, or before it was known where it goes. */
 static void take_in(struct channel *c)
 {

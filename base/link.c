@@ -248,6 +248,9 @@ static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b)
         l->heard_ms = uv_now(l->loop);
         channel_fed(l->channel, (size_t)n);
         take_frames(l);
+        if (c->link) {
+            link_await_bulk(c);
+        }
     } else if (n == UV_EOF) {
         error_text(&l->error, ECONNRESET, "%s closed the connection", l->peer);
         link_fail(l, true);

@@ -91,11 +91,6 @@ int link_send_buf(struct link *l, uint16_t type, const struct buf *b);
 /* The same for bulk that may be read on its way, but not changed (channel_sign()): what the
  * kernel takes at once goes from where it is. */
 int link_send_open(struct link *l, uint16_t type, const void *data, size_t len);
-/* The same of a file that is mapped: its bytes from `at` on are those at `data`, and stay
- * what they are until the peer has them; else the link comes to its end. The kernel takes
- * them from the file, without a copy. */
-int link_send_file(struct link *l, uint16_t type, const void *data, size_t len, int fd,
-                   uint64_t at);
 
 /* The same without a copy: the frame is appended to the buffer that link_begin()
  * returns, and is queued by link_end(); no other call on the link in between.

@@ -25,6 +25,7 @@ struct conn {
         uv_pipe_t local; /* a Unix socket */
     };
     bool is_local;
+    int wake_bytes; /* so many have to come before it is read from; 0 is 1 as well */
     uv_connect_t request;
     struct link *link; /* NULL once nobody wants it */
 };
@@ -97,6 +98,13 @@ struct conn *link_make_conn(uv_loop_t *loop, bool is_local, struct link *l);
 void link_close_conn(struct conn *c);
 /* The connection is there: the link has no other. */
 void link_use_conn(struct link *l, struct conn *c);
+
+/* --- link_bulk.c --- */
+
+/* While an open frame comes, of which no part is of any use, it is read from where much of
+ * it has come, or all. To be woken for each packet takes longer than to read it, most of
+ * all on a virtual machine. After each read. */
+void link_await_bulk(struct conn *c);
 
 /* --- link_connect.c --- */
 

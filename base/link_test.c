@@ -5,10 +5,8 @@
 #include "base/link_bed.h"
 #include "tests/lib/tap.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,95 +34,6 @@ static void test_frames(void)
     world_run(&w);
     is_int(w.last_type, 5, "and the other way");
     world_close(&w);
-}
-
-enum { BULK_BYTES = 3 << 20, N_BULK = 12, LESS = 20000 };
-
-/* A file, mapped. */
-static char *map_bulk(int *ret_fd)
-{
-    char *at;
-
-    *ret_fd = memfd_create("bulk", MFD_CLOEXEC);
-    if (*ret_fd < 0 || ftruncate(*ret_fd, BULK_BYTES) < 0) {
-        bail_out("memfd_create");
-    }
-    at = mmap(NULL, BULK_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, *ret_fd, 0);
-    if (at == MAP_FAILED) {
-        bail_out("mmap");
-    }
-    for (size_t i = 0; i < BULK_BYTES; i++) {
-        at[i] = (char)(i * 3 + i / 259);
-    }
-    return at;
-}
-
-/* Each begins elsewhere in it, and ends where it ends. */
-static int send_bulk(struct world *w, char *bulk, int fd, size_t i)
-{
-    size_t at = i * LESS;
-
-    return fd == -1 ? link_send_open(w->connector, 4, bulk + at, BULK_BYTES - at)
-                    : link_send_file(w->connector, 4, bulk + at, BULK_BYTES - at, fd, at);
-}
-
-/* Much at once, more than the kernel takes, between others: all of it comes, in order, or
- * the link would be down, for it would not be what was signed. */
-static void test_open(bool is_file, bool is_bad)
-{
-    struct world w;
-    int fd;
-    char *bulk = map_bulk(&fd);
-    int from = !is_file ? -1 : is_bad ? 1000000 : fd;
-
-    world_open(&w);
-    world_dial(&w, world_key, link_listener_port(w.listener));
-    is_int(link_send_open(w.connector, 1, "early", 5), 0, "before it is up: sealed");
-    link_listener_open(w.listener, world_key, world_on_peer, &w);
-    w.stop_after = 1;
-    world_run(&w);
-    for (size_t i = 0; i < N_BULK; i++) {
-        is_int(send_bulk(&w, bulk, from, i), 0, "bulk");
-        link_send(w.connector, 3, "between", 7);
-    }
-    ok(link_queued(w.connector) > 0, "more than the kernel takes");
-    link_send_open(w.connector, 5, bulk, 1);
-    is_int(link_send_open(w.connector, 6, bulk, 0), 0, "nothing");
-    w.stop_after = 3 + 2 * N_BULK;
-    world_run(&w);
-    is_int((intmax_t)w.bytes,
-           5 + N_BULK * (7 + BULK_BYTES) - N_BULK * (N_BULK - 1) / 2 * LESS + 1,
-           "every byte");
-    is_int(w.last_type, 6, "in order");
-    is_int(link_send_open(w.connector, 1, bulk, CHANNEL_MAX_OPEN + 1), -EMSGSIZE,
-           "over the limit");
-    world_close(&w);
-    munmap(bulk, BULK_BYTES);
-    close(fd);
-}
-
-/* A file that changes before the peer has it is not what was signed. */
-static void test_file_changes(void)
-{
-    struct world w;
-    int fd;
-    char *bulk = map_bulk(&fd);
-
-    world_open(&w);
-    world_dial(&w, world_key, link_listener_port(w.listener));
-    link_send(w.connector, 1, "x", 1);
-    link_listener_open(w.listener, world_key, world_on_peer, &w);
-    w.stop_after = 1;
-    world_run(&w);
-    link_send_file(w.connector, 4, bulk, BULK_BYTES, fd, 1);
-    w.stop_after = 2;
-    world_run(&w);
-    is_int(w.n_frames, 1, "it does not come");
-    ok(w.n_down > 0, "and the link is down");
-    like(w.why, "changed on its way", "for that reason");
-    world_close(&w);
-    munmap(bulk, BULK_BYTES);
-    close(fd);
 }
 
 static void test_local(void)
@@ -381,10 +290,6 @@ int main(void)
 {
     signal(SIGPIPE, SIG_IGN); /* as in all that have links */
     test_frames();
-    test_open(false, false);
-    test_open(true, false);
-    test_open(true, true);
-    test_file_changes();
     test_local();
     test_local_elsewhere();
     test_last_words_of_the_dead();

@@ -6,9 +6,10 @@
 #include "base/str.h"
 #include "launcher/snap_copy.h"
 
-/* What is signed, or sealed, and given to the kernel one after the other stays in
- * a processor's cache meanwhile, at both ends. */
-enum { COPY_CHUNK_BYTES = 256 << 10 };
+/* What is signed, or sealed, and given to the kernel one after the other stays in a
+ * processor's cache meanwhile, at both ends; with less at a time they wait for each other
+ * more often. */
+enum { COPY_CHUNK_BYTES = 1 << 20 };
 
 /* On its way to another agent, or waiting for its turn. */
 struct copy_out {
@@ -63,11 +64,10 @@ void copy_out_end(struct copy_out *o, const struct error *e);
 void copy_outs_forget(struct snap_copy *c);
 void copy_pump(struct copy_out *o);
 
-/* Bytes of a snapshot, as a frame: nobody can read them on the way if `hides`. `fd`: they are
- * in that file, too, from `at` on, and the kernel may take them from there; -1: they are in
- * memory alone. As link_send(). */
+/* Bytes of a snapshot, as a frame: nobody can read them on the way if `hides`. As
+ * link_send(). */
 int copy_send_bytes(struct link *l, bool hides, uint16_t type, const void *data,
-                    size_t len, int fd, uint64_t at);
+                    size_t len);
 
 /* A link whose first frame is a WANT. */
 void copy_out_asked(struct snap_copy *c, struct link *l,

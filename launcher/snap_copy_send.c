@@ -14,7 +14,7 @@
 
 enum {
     CONNECT_MS = 5000,
-    CHUNKS_A_TURN = 8, /* of the loop */
+    CHUNKS_A_TURN = 2, /* of the loop */
     MAX_ASKED = 256,   /* that wait, or are sent */
 };
 
@@ -103,13 +103,9 @@ static void on_pace(uv_timer_t *t)
 }
 
 int copy_send_bytes(struct link *l, bool hides, uint16_t type, const void *data,
-                    size_t len, int fd, uint64_t at)
+                    size_t len)
 {
-    if (hides) {
-        return link_send(l, type, data, len);
-    }
-    return fd < 0 ? link_send_open(l, type, data, len)
-                  : link_send_file(l, type, data, len, fd, at);
+    return (hides ? link_send : link_send_open)(l, type, data, len);
 }
 
 static int send_chunk(struct copy_out *o, const struct snap *s)
@@ -117,8 +113,7 @@ static int send_chunk(struct copy_out *o, const struct snap *s)
     const char *at = (const char *)snap_image(s) + o->at;
     uint64_t left = o->room - o->at;
     size_t n = left < COPY_CHUNK_BYTES ? (size_t)left : COPY_CHUNK_BYTES;
-    int rc = copy_send_bytes(o->link, o->copy->config.hides, SNAP_COPY_DATA, at, n, s->fd,
-                             SNAP_PAGE_BYTES + o->at);
+    int rc = copy_send_bytes(o->link, o->copy->config.hides, SNAP_COPY_DATA, at, n);
 
     o->at += n;
     o->moved_ms = uv_now(o->copy->config.loop);

@@ -12,16 +12,16 @@
 static int n_hidden, n_open;
 
 int __real_copy_send_bytes(struct link *l, bool hides, uint16_t type, const void *data,
-                           size_t len, int fd, uint64_t at);
+                           size_t len);
 int __wrap_copy_send_bytes(struct link *l, bool hides, uint16_t type, const void *data,
-                           size_t len, int fd, uint64_t at);
+                           size_t len);
 
 int __wrap_copy_send_bytes(struct link *l, bool hides, uint16_t type, const void *data,
-                           size_t len, int fd, uint64_t at)
+                           size_t len)
 {
     n_hidden += hides;
     n_open += !hides;
-    return __real_copy_send_bytes(l, hides, type, data, len, fd, at);
+    return __real_copy_send_bytes(l, hides, type, data, len);
 }
 
 static void test_hidden(bool hides)

@@ -157,8 +157,8 @@ static void pump(struct parity_way *w)
     }
     n = s->len - w->at < PARITY_CHUNK_BYTES ? (size_t)(s->len - w->at)
                                             : PARITY_CHUNK_BYTES;
-    if (copy_send_bytes(w->link, w->parity->config.hides, SNAP_PARITY_DATA, bytes + w->at, n,
-                        -1, 0) < 0) {
+    if (copy_send_bytes(w->link, w->parity->config.hides, SNAP_PARITY_DATA, bytes + w->at,
+                        n) < 0) {
         fail(w, EPIPE, "the link took no more");
         return;
     }
