@@ -262,8 +262,10 @@ int ckpt_read_one(struct muster_ckpt *ck, int64_t step,
     _free_ struct load_want *wants = NULL;
     struct error *e = &ck->error;
     size_t n = 0;
-    int rc = registry_tensor(&r, box, e);
+    int rc;
 
+    registry_exchange_finder(&r, &ck->registry);
+    rc = registry_tensor(&r, box, e);
     rc = rc < 0 ? rc : ckpt_open_step(ck, step, e);
     if (rc == 0) {
         wants = calloc(r.n_pieces + 1, sizeof(*wants));
@@ -272,6 +274,7 @@ int ckpt_read_one(struct muster_ckpt *ck, int64_t step,
     }
     rc = rc < 0 ? rc : load_boxes(&ck->load, NULL, wants, n,
                                   (unsigned)ck->options.n_threads, e);
+    registry_exchange_finder(&r, &ck->registry);
     registry_release(&r);
     return rc;
 }

@@ -221,13 +221,16 @@ int ckpt_map_one(struct muster_ckpt *ck, int64_t step,
     struct place p = {0};
     struct views *list = NULL;
     struct error *e = &ck->error;
-    int rc = parse(&r, box, e);
+    int rc;
 
+    registry_exchange_finder(&r, &ck->registry);
+    rc = parse(&r, box, e);
     rc = rc < 0 ? rc : count_bytes(&r, &p.bytes, e);
     rc = rc < 0 ? rc : ckpt_open_step(ck, step, e);
     if (rc == 0 && r.n_pieces > 0) {
         rc = find_place(&ck->load, &r, &p, e);
     }
+    registry_exchange_finder(&r, &ck->registry);
     registry_release(&r);
     rc = rc < 0 ? rc : find_list(ck, &list);
     if (rc < 0) {

@@ -39,6 +39,14 @@ void registry_release(struct registry *r)
     *r = (struct registry){0};
 }
 
+void registry_exchange_finder(struct registry *a, struct registry *b)
+{
+    struct device_finder f = a->finder;
+
+    a->finder = b->finder;
+    b->finder = f;
+}
+
 /* --- pieces by name and box --- */
 
 static uint64_t hash_of(const struct reg_piece *p)

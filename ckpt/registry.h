@@ -55,6 +55,11 @@ struct registry {
 
 void registry_release(struct registry *r);
 
+/* For a registry of what is asked for once: to look for the driver of GPUs takes longer than
+ * all else does. Before it is used, and again before it is released, they exchange what they
+ * know of that. */
+void registry_exchange_finder(struct registry *a, struct registry *b);
+
 /* 0, -EINVAL, -ENOMEM. */
 int registry_tensor(struct registry *r, const struct muster_ckpt_tensor *t,
                     struct error *e);
