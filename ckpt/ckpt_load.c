@@ -5,6 +5,7 @@
 #include "ckpt/ckpt_choose.h"
 
 #include "base/cleanup.h"
+#include "base/pages.h"
 #include "muster.h"
 
 #include <errno.h>
@@ -75,31 +76,44 @@ static struct load_want want_of(const struct reg_piece *p, uint32_t rank)
                               p->len, p->strides, p->data, p->device, rank};
 }
 
-static int list_wants(const struct load *l, const struct registry *r,
-                      struct load_want *wants, size_t *ret_n, struct error *e)
+static bool is_loaded(const struct registry *r, const struct reg_blob *b, uint32_t n_ranks)
+{
+    return b->kind != MUSTER_JSON && (b->kind != MUSTER_PER_RANK || r->rank < n_ranks);
+}
+
+/* Of a checkpoint of so many ranks. Returns how many. */
+static size_t list_wants(const struct registry *r, uint32_t n_ranks,
+                         struct load_want *wants)
 {
     static const uint64_t zero;
     size_t n = 0;
-    int rc = 0;
 
     for (size_t i = 0; i < r->n_pieces; i++) {
         if (r->pieces[i].name[0] != '.') { /* no blob */
             wants[n++] = want_of(&r->pieces[i], r->rank);
         }
     }
-    for (size_t i = 0; i < r->n_blobs && rc == 0; i++) {
+    for (size_t i = 0; i < r->n_blobs; i++) {
         const struct reg_blob *b = &r->blobs[i];
 
-        if (b->kind == MUSTER_JSON ||
-            (b->kind == MUSTER_PER_RANK && r->rank >= l->step.manifest.n_ranks)) {
-            continue;
+        if (is_loaded(r, b, n_ranks)) {
+            wants[n] = want_of(&r->pieces[b->piece], r->rank);
+            wants[n].at = &zero;
+            wants[n++].len = r->pieces[b->piece].shape;
         }
-        rc = check_blob(l, r, b, e);
-        wants[n] = want_of(&r->pieces[b->piece], r->rank);
-        wants[n].at = &zero;
-        wants[n++].len = r->pieces[b->piece].shape;
     }
-    *ret_n = n;
+    return n;
+}
+
+static int check_blobs(const struct load *l, const struct registry *r, struct error *e)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < r->n_blobs && rc == 0; i++) {
+        if (is_loaded(r, &r->blobs[i], l->step.manifest.n_ranks)) {
+            rc = check_blob(l, r, &r->blobs[i], e);
+        }
+    }
     return rc;
 }
 
@@ -108,19 +122,23 @@ static int list_wants(const struct load *l, const struct registry *r,
 static int fill(struct muster_ckpt *ck, struct step *s, struct error *e)
 {
     const struct registry *r = &ck->registry;
-    _free_ struct load_want *wants = calloc(r->n_pieces + 1, sizeof(*wants));
+    _free_ struct load_want *wants = pages_calloc(r->n_pieces + 1, sizeof(*wants));
+    _cleanup_(load_into) struct load_into *into = NULL;
     _load_ struct load l = {0};
-    size_t n = 0;
-    int rc = wants ? 0 : error_set(e, ENOMEM, "load");
+    int rc;
 
+    if (!wants) {
+        return error_set(e, ENOMEM, "load");
+    }
+    rc = load_into_begin(wants, list_wants(r, s->manifest.n_ranks, wants),
+                         (unsigned)ck->options.n_threads, &into, e);
     rc = rc < 0 ? rc : load_open(s, &l, e);
-    rc = rc < 0 ? rc : list_wants(&l, r, wants, &n, e);
+    rc = rc < 0 ? rc : check_blobs(&l, r, e);
     l.is_shared = ck->m && muster_local_world(ck->m) > 1;
     if (rc == 0 && ck->source.file) {
         save_agent_look(ck->agent.self, &l.step);
     }
-    rc = rc < 0 ? rc : load_boxes(&l, ck->source.file ? &ck->source : NULL,
-                                  wants, n, (unsigned)ck->options.n_threads, e);
+    rc = rc < 0 ? rc : load_fill(&l, ck->source.file ? &ck->source : NULL, into, e);
     if (ck->source.file) {
         save_agent_looked(ck->agent.self);
     }
@@ -261,7 +279,6 @@ int ckpt_read_one(struct muster_ckpt *ck, int64_t step,
     struct registry r = {0};
     _free_ struct load_want *wants = NULL;
     struct error *e = &ck->error;
-    size_t n = 0;
     int rc;
 
     registry_exchange_finder(&r, &ck->registry);
@@ -269,11 +286,11 @@ int ckpt_read_one(struct muster_ckpt *ck, int64_t step,
     rc = rc < 0 ? rc : ckpt_open_step(ck, step, e);
     if (rc == 0) {
         wants = calloc(r.n_pieces + 1, sizeof(*wants));
-        rc = wants ? list_wants(&ck->load, &r, wants, &n, e)
+        rc = wants ? load_boxes(&ck->load, NULL, wants,
+                                list_wants(&r, ck->load.step.manifest.n_ranks, wants),
+                                (unsigned)ck->options.n_threads, e)
                    : error_set(e, ENOMEM, "read");
     }
-    rc = rc < 0 ? rc : load_boxes(&ck->load, NULL, wants, n,
-                                  (unsigned)ck->options.n_threads, e);
     registry_exchange_finder(&r, &ck->registry);
     registry_release(&r);
     return rc;

@@ -4,6 +4,7 @@
 #include "ckpt/io.h"
 
 #include "base/cleanup.h"
+#include "base/pages.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -318,6 +319,7 @@ int io_read_file(struct io *io, int dir, const char *name, size_t max,
         rc = -EFBIG;
     }
     data = rc == 0 ? malloc(len + 1) : NULL;
+    pages_expect(data, len);
     if (rc == 0) {
         rc = data ? io_read_all(io, fd, data, len, 0) : -ENOMEM;
     }

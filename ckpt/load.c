@@ -171,30 +171,33 @@ static struct strided memory_of(const struct load_want *w)
     return (struct strided){w->dtype, w->n_dims, w->len, w->strides, w->data};
 }
 
-/* Where what is read is put in row-major order: the want's own memory, or `scratch`,
- * from which it is spread. */
-static int make_scratch(const struct load_want *w, char **scratch,
-                        struct error *e)
+static bool has_scratch(const struct load_want *w)
 {
     struct strided s = memory_of(w);
 
-    if ((!w->strides && !w->device) || strided_bytes(&s) == 0) {
-        return 0;
-    }
-    *scratch = malloc(strided_bytes(&s));
-    return *scratch ? 0 : error_set(e, ENOMEM, "load a tensor by way of memory");
+    return (w->strides || w->device) && strided_bytes(&s) > 0;
 }
 
-static int make_all_scratch(const struct load_want *wants, size_t n, char **scratch,
-                            char **to, struct error *e)
+/* Where what is read is put in row-major order: the want's own memory, or scratch, from
+ * which it is spread. For all n, of which most have none. */
+static int make_scratch(const struct load_want *wants, size_t n, char ***scratch,
+                        char **to, struct error *e)
 {
-    int rc = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct strided s = memory_of(&wants[i]);
 
-    for (size_t i = 0; i < n && rc == 0; i++) {
-        rc = make_scratch(&wants[i], &scratch[i], e);
-        to[i] = scratch[i] ? scratch[i] : wants[i].data;
+        to[i] = wants[i].data;
+        if (!has_scratch(&wants[i])) {
+            continue;
+        }
+        *scratch = *scratch ? *scratch : calloc(n, sizeof(**scratch));
+        to[i] = *scratch ? malloc(strided_bytes(&s)) : NULL;
+        if (!to[i]) {
+            return error_set(e, ENOMEM, "load a tensor by way of memory");
+        }
+        (*scratch)[i] = to[i];
     }
-    return rc;
+    return 0;
 }
 
 /* All of them are in it, and there is a plan to read them. */
@@ -234,38 +237,78 @@ static int spread(const struct load_want *w, const char *scratch, void **last,
     return rc < 0 && e ? error_wrap(e, "tensor '%.100s'", w->name) : rc;
 }
 
-/* While it is planned what to read, and others are asked for it, the memory is got. */
-static int read_all(struct load_job *job, const struct load_want *wants, size_t n,
-                    unsigned n_threads, struct error *e)
+/* --- all --- */
+
+struct load_into {
+    const struct load_want *wants; /* the caller's */
+    size_t n;
+    unsigned n_threads;
+    char **scratch; /* of each, or NULL; NULL where none has any */
+    struct load_job job;
+    struct load_pages pages;
+};
+
+void load_into_destroy(struct load_into *into)
 {
-    _load_pages_ struct load_pages pages = {0};
+    if (!into) {
+        return;
+    }
+    load_pages_release(&into->pages); /* its threads use the rest */
+    for (size_t i = 0; into->scratch && i < into->n; i++) {
+        free(into->scratch[i]);
+    }
+    free(into->scratch);
+    load_job_release(&into->job);
+    free(into);
+}
+
+int load_into_begin(const struct load_want *wants, size_t n, unsigned n_threads,
+                    struct load_into **ret, struct error *e)
+{
+    _cleanup_(load_into) struct load_into *into = calloc(1, sizeof(*into));
     int rc;
 
-    load_pages_list(wants, job->to, n, &pages);
-    load_pages_begin(&pages, n_threads);
-    rc = plan(job, wants, n, e);
-    return rc < 0 ? rc : load_job_run(job, &pages, n_threads, e);
+    if (!into) {
+        return error_set(e, ENOMEM, "load");
+    }
+    into->wants = wants;
+    into->n = n;
+    into->n_threads = n_threads;
+    if (load_job_make_room(&into->job, n) < 0) {
+        return error_set(e, ENOMEM, "load");
+    }
+    rc = make_scratch(wants, n, &into->scratch, into->job.to, e);
+    if (rc < 0) {
+        return rc;
+    }
+    load_pages_begin(&into->pages, wants, into->job.to, n, n_threads);
+    *ret = take_ptr(&into);
+    return 0;
+}
+
+int load_fill(const struct load *l, const struct load_source *source,
+              struct load_into *into, struct error *e)
+{
+    void *last = NULL;
+    int rc;
+
+    into->job.load = l;
+    into->job.source = source;
+    rc = plan(&into->job, into->wants, into->n, e);
+    rc = rc < 0 ? rc : load_job_run(&into->job, &into->pages, into->n_threads, e);
+    rc = look_again(&l->step, rc, e);
+    for (size_t i = 0; into->scratch && i < into->n && rc == 0; i++) {
+        rc = spread(&into->wants[i], into->scratch[i], &last, e);
+    }
+    return rc;
 }
 
 int load_boxes(const struct load *l, const struct load_source *source,
                const struct load_want *wants, size_t n, unsigned n_threads,
                struct error *e)
 {
-    _load_job_ struct load_job job = {.load = l, .source = source};
-    char **scratch = calloc(n + 1, sizeof(*scratch));
-    void *last = NULL;
-    int rc = scratch && load_job_make_room(&job, n) == 0 ? 0
-                                                         : error_set(e, ENOMEM, "load");
+    _cleanup_(load_into) struct load_into *into = NULL;
+    int rc = load_into_begin(wants, n, n_threads, &into, e);
 
-    rc = rc < 0 ? rc : make_all_scratch(wants, n, scratch, job.to, e);
-    rc = rc < 0 ? rc : read_all(&job, wants, n, n_threads, e);
-    rc = look_again(&l->step, rc, e);
-    for (size_t i = 0; scratch && i < n; i++) {
-        if (rc == 0) {
-            rc = spread(&wants[i], scratch[i], &last, e);
-        }
-        free(scratch[i]);
-    }
-    free(scratch);
-    return rc;
+    return rc < 0 ? rc : load_fill(l, source, into, e);
 }

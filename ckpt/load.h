@@ -6,6 +6,7 @@
 #ifndef MUSTER_CKPT_LOAD_H
 #define MUSTER_CKPT_LOAD_H
 
+#include "base/cleanup.h"
 #include "base/error.h"
 #include "ckpt/index.h"
 #include "ckpt/step.h"
@@ -59,11 +60,25 @@ struct load_want {
 int load_find(const struct load *l, const struct load_want *w, size_t near, size_t *ret,
               struct error *e);
 
-/* Fills all of them, with up to `n_threads` threads, or more where they wait for a
- * disk. `source` may be NULL. After a failure some may be filled, with anything. 0;
- * -ENODATA: there is no such tensor; -EINVAL: it has another type or shape; damage
- * is -ERR_FORMAT or what reading failed of, and load_is_damage() tells it apart, as it does
- * -ENOENT, of what is being removed; -ENOMEM. */
+/* Boxes that are going to be filled, by up to `n_threads` threads, or more where they wait
+ * for a disk. Memory that is not there yet is got from the beginning on: beside opening the
+ * checkpoint, and finding what is in it. `wants` stays the caller's, and as it is. 0,
+ * -ENOMEM. */
+struct load_into;
+int load_into_begin(const struct load_want *wants, size_t n, unsigned n_threads,
+                    struct load_into **ret, struct error *e);
+/* NULL is allowed. */
+void load_into_destroy(struct load_into *into);
+DEFINE_CLEANUP(load_into);
+
+/* Fills all of them; once. `source` may be NULL. After a failure some may be filled, with
+ * anything. 0; -ENODATA: there is no such tensor; -EINVAL: it has another type or shape;
+ * damage is -ERR_FORMAT or what reading failed of, and load_is_damage() tells it apart, as
+ * it does -ENOENT, of what is being removed; -ENOMEM. */
+int load_fill(const struct load *l, const struct load_source *source,
+              struct load_into *into, struct error *e);
+
+/* All of that. */
 int load_boxes(const struct load *l, const struct load_source *source,
                const struct load_want *wants, size_t n, unsigned n_threads,
                struct error *e);

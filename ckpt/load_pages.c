@@ -25,8 +25,12 @@ struct load_range {
 void load_pages_end(struct load_pages *p)
 {
     p->is_over = true;
-    while (p->n_threads > 0) {
-        pthread_join(p->threads[--p->n_threads], NULL);
+    if (p->has_first) {
+        pthread_join(p->first, NULL);
+        p->has_first = false;
+    }
+    while (p->n_others > 0) {
+        pthread_join(p->others[--p->n_others], NULL);
     }
 }
 
@@ -81,29 +85,27 @@ static void count_units(struct load_pages *p)
     p->ranges[p->n].first = p->n_units;
 }
 
-void load_pages_list(const struct load_want *wants, char *const *to, size_t n,
-                     struct load_pages *ret)
+static void list(struct load_pages *p)
 {
-    struct load_pages p = {0};
+    size_t n = p->n_wants;
 
-    p.ranges = calloc(n + 1, sizeof(*p.ranges));
-    p.range_of = n < UINT32_MAX ? calloc(n + 1, sizeof(*p.range_of)) : NULL;
-    for (size_t i = 0; i < n && p.ranges && p.range_of; i++) {
-        uint64_t bytes = bytes_of(&wants[i]);
+    p->ranges = calloc(n + 1, sizeof(*p->ranges));
+    p->range_of = n < UINT32_MAX ? calloc(n + 1, sizeof(*p->range_of)) : NULL;
+    for (size_t i = 0; i < n && p->ranges && p->range_of; i++) {
+        uint64_t bytes = bytes_of(&p->wants[i]);
 
         if (bytes > 0) {
-            add(&p, (uintptr_t)to[i], (uintptr_t)to[i] + bytes);
-            p.range_of[i] = (uint32_t)(p.n - 1);
-            p.bytes += bytes;
+            add(p, (uintptr_t)p->to[i], (uintptr_t)p->to[i] + bytes);
+            p->range_of[i] = (uint32_t)(p->n - 1);
+            p->bytes += bytes;
         }
     }
-    hugepages_look(&p.huge, p.bytes);
-    if (p.n > 0) {
-        count_units(&p);
-        p.is_made = calloc(p.n_units, sizeof(*p.is_made));
-        p.n_units = p.is_made ? p.n_units : 0;
+    hugepages_look(&p->huge, p->bytes);
+    if (p->n > 0) {
+        count_units(p);
+        p->is_made = calloc(p->n_units, sizeof(*p->is_made));
+        p->n_units = p->is_made ? p->n_units : 0;
     }
-    *ret = p;
 }
 
 /* --- getting it --- */
@@ -192,11 +194,38 @@ static void *get_ahead(void *arg)
     return NULL;
 }
 
-void load_pages_begin(struct load_pages *p, unsigned n_threads)
+static void *list_and_get(void *arg)
 {
-    while (p->n_units > 0 && p->bytes >= AHEAD_BYTES && p->n_threads + 1 < n_threads &&
-           p->n_threads < LOAD_PAGES_THREADS &&
-           thread_start(&p->threads[p->n_threads], get_ahead, p) == 0) {
-        p->n_threads++;
+    struct load_pages *p = arg;
+
+    list(p);
+    while (p->n_others < p->max_others &&
+           thread_start(&p->others[p->n_others], get_ahead, p) == 0) {
+        p->n_others++;
+    }
+    return get_ahead(p);
+}
+
+static bool is_much(const struct load_pages *p)
+{
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < p->n_wants && sum < AHEAD_BYTES; i++) {
+        sum += bytes_of(&p->wants[i]);
+    }
+    return sum >= AHEAD_BYTES;
+}
+
+void load_pages_begin(struct load_pages *p, const struct load_want *wants, char *const *to,
+                      size_t n, unsigned n_threads)
+{
+    unsigned most = n_threads < LOAD_PAGES_THREADS ? n_threads : LOAD_PAGES_THREADS;
+
+    *p = (struct load_pages){.wants = wants, .to = to, .n_wants = n};
+    p->max_others = most < 2 ? 0 : most - 2; /* the caller is one, too */
+    p->has_first = most >= 2 && is_much(p) &&
+                   thread_start(&p->first, list_and_get, p) == 0;
+    if (!p->has_first) {
+        list(p);
     }
 }

@@ -32,7 +32,6 @@ struct load_job {
 };
 
 void load_job_release(struct load_job *job);
-#define _load_job_ __attribute__((cleanup(load_job_release)))
 
 /* For `n` of them. 0, -ENOMEM. */
 int load_job_make_room(struct load_job *job, size_t n);
@@ -45,6 +44,9 @@ int load_job_run(const struct load_job *job, struct load_pages *pages, unsigned 
  * (base/pages.h). What lies together in memory need not do so in files: a page is got for all
  * that lies in it. */
 struct load_pages {
+    const struct load_want *wants;
+    char *const *to;
+    size_t n_wants;
     struct hugepages huge;
     size_t n, n_units, bytes;
     struct load_range *ranges; /* of memory that is filled as a whole */
@@ -52,19 +54,21 @@ struct load_pages {
     _Atomic bool *is_made;     /* of each unit, a part of a range: somebody does it, or did */
     _Atomic size_t next;       /* of the units, in their order */
     atomic_bool is_over;
-    size_t n_threads;
-    pthread_t threads[LOAD_PAGES_THREADS];
+    bool has_first;
+    pthread_t first; /* lists it, and starts the others */
+    size_t n_others, max_others;
+    pthread_t others[LOAD_PAGES_THREADS - 1];
 };
 
-/* For those wanted, of which each begins `to` in memory, or NULL. Where there is none of
- * it, or no memory to list it in, pages come as they are touched. */
-void load_pages_list(const struct load_want *wants, char *const *to, size_t n,
-                     struct load_pages *ret);
-/* Gets what it can by threads, fewer than `n_threads`, until it is told to end, or released:
- * while the caller finds out what goes where. For little memory there is none. */
-void load_pages_begin(struct load_pages *p, unsigned n_threads);
+/* For the `n` that are wanted, of which each begins `to` in memory, or NULL: all of them the
+ * caller's, and as they are until this ends. Gets what it can by threads, fewer than
+ * `n_threads`, until it is told to end, or released: while the caller finds out what goes
+ * where. For little memory there is no thread. Where there is no memory to list it in,
+ * pages come as they are touched. */
+void load_pages_begin(struct load_pages *p, const struct load_want *wants, char *const *to,
+                      size_t n, unsigned n_threads);
 void load_pages_end(struct load_pages *p);
-/* Those that this span reaches into. Any thread. */
+/* Those that this span reaches into, once it has ended. Any thread. */
 void load_pages_make(struct load_pages *p, const struct load_job *job,
                      const struct plan_span *s);
 void load_pages_release(struct load_pages *p);

@@ -38,8 +38,8 @@ void load_job_release(struct load_job *job)
 
 int load_job_make_room(struct load_job *job, size_t n)
 {
-    job->wants = calloc(n + 1, sizeof(*job->wants));
-    job->to = calloc(n + 1, sizeof(*job->to));
+    job->wants = pages_calloc(n + 1, sizeof(*job->wants));
+    job->to = pages_calloc(n + 1, sizeof(*job->to));
     return job->wants && job->to ? 0 : -ENOMEM;
 }
 

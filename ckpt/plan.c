@@ -4,6 +4,7 @@
 #include "ckpt/plan.h"
 
 #include "base/cleanup.h"
+#include "base/pages.h"
 #include "base/sort.h"
 #include "ckpt/streamed.h"
 
@@ -233,7 +234,7 @@ static struct sort_key tensor_of(const void *item)
  * longer. */
 static struct turn *list_turns(const struct plan_want *wants, size_t n)
 {
-    _free_ struct turn *turns = reallocarray(NULL, n + 1, sizeof(*turns));
+    _free_ struct turn *turns = pages_calloc(n + 1, sizeof(*turns));
 
     for (size_t i = 0; turns && i < n; i++) {
         turns[i] = (struct turn){wants[i].tensor, i};
@@ -250,6 +251,7 @@ int plan_make(const struct index *x, const struct plan_want *wants, size_t n,
     _plan_ struct plan p = {.pieces = reallocarray(NULL, room, sizeof(*p.pieces))};
     int rc = turns && p.pieces ? 0 : error_set(e, ENOMEM, "plan to read");
 
+    pages_expect(p.pieces, n * sizeof(*p.pieces));
     for (size_t i = 0; i < n && rc == 0; i++) {
         size_t place = turns[i].want;
 

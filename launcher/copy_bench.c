@@ -174,20 +174,19 @@ static unsigned n_processors(void)
 struct worker {
     char *to;
     uint64_t len;
+    struct load_want want;
     struct load_pages pages;
 };
 
 static void worker_begin(struct worker *w, uint64_t len)
 {
-    const struct load_want want = {.dtype = DTYPE_U8, .n_dims = 1, .len = &w->len};
-
     w->len = len;
+    w->want = (struct load_want){.dtype = DTYPE_U8, .n_dims = 1, .len = &w->len};
     w->to = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (w->to == MAP_FAILED) {
         die("memory of a worker", strerror(errno));
     }
-    load_pages_list(&want, &w->to, 1, &w->pages);
-    load_pages_begin(&w->pages, n_processors());
+    load_pages_begin(&w->pages, &w->want, &w->to, 1, n_processors());
 }
 
 /* As a worker loads it: through a mapping of its own. Returns when it was there. */
