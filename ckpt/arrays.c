@@ -122,7 +122,7 @@ int arrays_encode_header(const struct array *arrays, size_t n, struct st_meta *m
 /* --- decoding --- */
 
 static int take(struct array *to, const struct st_file *f, const char *what,
-                const char *data, bool is_copied, struct error *e)
+                const char *data, struct error *e)
 {
     const struct st_tensor *t = NULL;
     const char *at;
@@ -138,11 +138,11 @@ static int take(struct array *to, const struct st_file *f, const char *what,
     }
     to->n = t->shape[0];
     at = data + f->data_at + t->begin;
-    if (!is_copied && (uintptr_t)at % (dtype_bits(to->dtype) / 8) == 0) {
+    if ((uintptr_t)at % (dtype_bits(to->dtype) / 8) == 0) {
         *to->data = (void *)at;
         return 0;
     }
-    *to->data = calloc(1, t->end - t->begin + sizeof(uint64_t));
+    *to->data = malloc(t->end - t->begin + 1);
     if (!*to->data) {
         return error_set(e, ENOMEM, "read an %s", what);
     }
@@ -162,35 +162,21 @@ static int read_header(const char *data, size_t len, struct st_file *ret,
     return rc < 0 ? rc : st_read(data + sizeof(prefix), n, len, ret, e);
 }
 
-static int take_all(const void *data, size_t len, const char *what,
-                    struct array *arrays, size_t n, bool is_copied,
-                    struct st_file *ret, struct error *e)
+int arrays_find(const void *data, size_t len, const char *what,
+                struct array *arrays, size_t n, struct st_file *ret,
+                struct error *e)
 {
     _st_file_ struct st_file f = {0};
     int rc = read_header(data, len, &f, e);
 
     for (size_t i = 0; i < n && rc == 0; i++) {
-        rc = take(&arrays[i], &f, what, data, is_copied, e);
+        rc = take(&arrays[i], &f, what, data, e);
     }
     if (rc == 0) {
         *ret = f;
         f = (struct st_file){0};
     }
     return rc;
-}
-
-int arrays_decode(const void *data, size_t len, const char *what,
-                  struct array *arrays, size_t n, struct st_file *ret,
-                  struct error *e)
-{
-    return take_all(data, len, what, arrays, n, true, ret, e);
-}
-
-int arrays_find(const void *data, size_t len, const char *what,
-                struct array *arrays, size_t n, struct st_file *ret,
-                struct error *e)
-{
-    return take_all(data, len, what, arrays, n, false, ret, e);
 }
 
 void arrays_free(const void *data, size_t len, struct array *arrays, size_t n)

@@ -18,7 +18,7 @@
 struct array {
     const char *name;
     enum dtype dtype; /* of whole bytes */
-    void **data;      /* where the array is, or is put: then it is malloc'ed */
+    void **data;      /* where the array is, or is found */
     size_t n;         /* elements; decoding sets it */
 };
 
@@ -35,16 +35,10 @@ int arrays_make_room(const struct array *arrays, size_t n, struct st_meta *meta,
 int arrays_encode_header(const struct array *arrays, size_t n, struct st_meta *meta,
                          size_t n_meta, struct buf *b, struct error *e);
 
-/* Fills *data and n of each; there are 8 bytes more than n elements, so that an
- * empty one has memory too. `what` names the file in errors. The caller releases
- * `ret`, which has the metadata, on success, and frees the arrays always. 0,
- * -ERR_FORMAT, -ENOMEM. */
-int arrays_decode(const void *data, size_t len, const char *what,
-                  struct array *arrays, size_t n, struct st_file *ret,
-                  struct error *e);
-
-/* The same without copies: the arrays lie in `data`, as long as that is there, except
- * those that are not aligned there. arrays_free() frees these, and no others. */
+/* Fills *data and n of each. They lie in `data`, as long as that is there, except those that
+ * are not aligned there and are copied: arrays_free() frees these, and no others, and is
+ * called always. `what` names the file in errors. The caller releases `ret`, which has the
+ * metadata, on success. 0, -ERR_FORMAT, -ENOMEM. */
 int arrays_find(const void *data, size_t len, const char *what,
                 struct array *arrays, size_t n, struct st_file *ret,
                 struct error *e);

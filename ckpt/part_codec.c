@@ -4,6 +4,7 @@
 #include "ckpt/part.h"
 
 #include "base/cleanup.h"
+#include "base/pages.h"
 #include "base/str.h"
 #include "base/utf8.h"
 #include "ckpt/arrays.h"
@@ -24,18 +25,6 @@ struct arrays {
     uint8_t *dtypes, *n_dims;
     uint64_t *shapes, *boxes, *begins, *blocks;
 };
-
-static void arrays_release(struct arrays *a)
-{
-    free(a->names);
-    free(a->name_ends);
-    free(a->dtypes);
-    free(a->n_dims);
-    free(a->shapes);
-    free(a->boxes);
-    free(a->begins);
-    free(a->blocks);
-}
 
 enum { NAMES, NAME_ENDS, DTYPES, N_DIMS, SHAPES, BOXES, BEGINS, BLOCKS };
 
@@ -408,17 +397,19 @@ static int check_lengths(const struct array f[N_FIELDS],
 }
 
 /* Names with a zero byte behind each, and the numbers: what pieces borrow. */
-static int keep(struct part *p, struct arrays *a, const struct array *f,
+static int keep(struct part *p, const struct arrays *a, const struct array *f,
                 struct error *e)
 {
     size_t n = f[NAME_ENDS].n, numbers = f[SHAPES].n + f[BOXES].n;
-    uint64_t *shape = calloc(1, numbers * sizeof(*shape) + f[NAMES].n + n + 1);
+    size_t n_blocks = f[BLOCKS].n;
+    uint64_t *shape = pages_calloc(1, numbers * sizeof(*shape) + f[NAMES].n + n + 1);
     uint64_t *box, at = 0;
     char *name;
 
     p->memory = shape;
-    p->pieces = calloc(n + 1, sizeof(*p->pieces));
-    if (!shape || !p->pieces) {
+    p->pieces = pages_calloc(n + 1, sizeof(*p->pieces));
+    p->blocks = calloc(n_blocks + 1, sizeof(*p->blocks));
+    if (!shape || !p->pieces || !p->blocks) {
         return error_set(e, ENOMEM, "read a part");
     }
     box = shape + put_numbers(shape, a->shapes, f[SHAPES].n);
@@ -437,8 +428,7 @@ static int keep(struct part *p, struct arrays *a, const struct array *f,
         box += 2 * (size_t)d;
     }
     p->n_pieces = n;
-    p->n_blocks = f[BLOCKS].n;
-    p->blocks = take_ptr(&a->blocks);
+    p->n_blocks = put_numbers(p->blocks, a->blocks, n_blocks);
     return 0;
 }
 
@@ -468,7 +458,7 @@ static int check_piece(const struct part *p, const struct part_piece *piece,
 int part_decode(const void *data, size_t len, struct part *ret,
                 struct error *e)
 {
-    __attribute__((cleanup(arrays_release))) struct arrays a = {0};
+    struct arrays a = {0}; /* where they lie in `data` */
     _part_ struct part p = {0};
     _st_file_ struct st_file f = {0};
     struct array fields[N_FIELDS];
@@ -476,8 +466,8 @@ int part_decode(const void *data, size_t len, struct part *ret,
     int rc = check_digest(data, len, e);
 
     list_fields(&a, fields);
-    rc = rc < 0 ? rc : arrays_decode(data, len - DIGEST_BYTES, "part", fields,
-                                     N_FIELDS, &f, e);
+    rc = rc < 0 ? rc : arrays_find(data, len - DIGEST_BYTES, "part", fields, N_FIELDS,
+                                   &f, e);
     rc = rc < 0 ? rc : take_meta(&f, &p, e);
     rc = rc < 0 ? rc : check_lengths(fields, &a, e);
     rc = rc < 0 ? rc : keep(&p, &a, fields, e);
@@ -485,6 +475,7 @@ int part_decode(const void *data, size_t len, struct part *ret,
         rc = check_piece(&p, &p.pieces[i], a.name_ends[i] - at, e);
         at = a.name_ends[i];
     }
+    arrays_free(data, len, fields, N_FIELDS);
     if (rc == 0) {
         *ret = p;
         p = (struct part){0};

@@ -252,8 +252,15 @@ static int decode_changed(size_t array, int more, size_t at, uint64_t value, int
     int rc;
 
     encode(&p, &b);
-    if (arrays_decode(b.data, b.len - 8, "part", fields, N, &f, e) < 0) {
+    if (arrays_find(b.data, b.len - 8, "part", fields, N, &f, e) < 0) {
         bail_out("no arrays");
+    }
+    for (size_t i = 0; i < N; i++) {
+        const void *there = data[i];
+        size_t size = fields[i].dtype == DTYPE_U8 ? 1 : sizeof(uint64_t);
+
+        data[i] = calloc(fields[i].n + 1, size);
+        memcpy(data[i], there, fields[i].n * size);
     }
     for (size_t i = 4; i <= 5; i++) { /* the lengths, and the boxes */
         size_t n = fields[i].n, room = n + (i - 3) * (size_t)more_dims;
