@@ -72,13 +72,31 @@ int link_send_open(struct link *l, uint16_t type, const void *data, size_t len)
 
 /* --- what comes --- */
 
+/* No more than a part of what the kernel keeps room for, which grows while much comes: an
+ * old one (Linux before 4.18) would wait for ever for what it has no room for. */
+static int limit(int fd, size_t coming)
+{
+    int room = 0;
+    socklen_t len = sizeof(room);
+
+    if (coming == 0 || getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, &len) < 0) {
+        return 1;
+    }
+    room = room / 4 < WAKE_BYTES ? room / 4 : WAKE_BYTES;
+    return coming < (size_t)room ? (int)coming : room;
+}
+
 void link_await_bulk(struct conn *c)
 {
     size_t coming = c->is_local ? 0 : channel_coming(c->link->channel);
-    int bytes = coming == 0 ? 1 : coming < WAKE_BYTES ? (int)coming : WAKE_BYTES;
     uv_os_fd_t fd;
+    int bytes;
 
-    if (bytes != c->wake_bytes && uv_fileno(&c->handle, &fd) == 0 &&
+    if ((coming == 0 && c->wake_bytes <= 1) || uv_fileno(&c->handle, &fd) < 0) {
+        return;
+    }
+    bytes = limit(fd, coming);
+    if (bytes != c->wake_bytes &&
         setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes)) == 0) {
         c->wake_bytes = bytes;
     }

@@ -13,8 +13,8 @@
 enum {
     BULK_BYTES = 3 << 20,
     N_BULK = 12,
-    LESS = 20000,           /* each frame begins so much later */
-    MUCH = 128 << 10,       /* that come before it pays to be woken */
+    LESS = 20000,    /* each frame begins so much later */
+    MUCH = 16 << 10, /* that come before it pays to be woken, and the kernel has room for */
 };
 
 static char bulk[BULK_BYTES], got[BULK_BYTES];

@@ -67,15 +67,6 @@ void *pages_calloc(size_t n, size_t size)
     return at;
 }
 
-void pages_touch(void *at, size_t len)
-{
-    size_t page = page_bytes();
-
-    for (size_t i = 0; i < len; i += page - ((uintptr_t)at + i) % page) {
-        __atomic_fetch_or((char *)at + i, 0, __ATOMIC_RELAXED);
-    }
-}
-
 int pages_map(void *at, size_t len)
 {
     return populate(at, len, POPULATE_READ);

@@ -15,7 +15,7 @@
 bool pages_are_sparse(void *at, size_t len);
 
 /* To be written to: all pages that bytes [at, at + len) lie in get their memory. -EFAULT,
- * and no SIGBUS: there is none. */
+ * and no SIGBUS: there is none. Who maps or unmaps something meanwhile waits. */
 int pages_take(void *at, size_t len);
 
 /* Of memory that is about to be written to all over, where it is much; NULL is none. */
@@ -23,11 +23,6 @@ void pages_expect(void *at, size_t len);
 
 /* calloc() of such memory. */
 void *pages_calloc(size_t n, size_t size);
-
-/* The same for one page after the other, by touching it: that takes longer, and holds up
- * nobody who maps or unmaps something meanwhile, as to take many does. For private memory
- * that may be written to, and that others may write to at the same time. */
-void pages_touch(void *at, size_t len);
 
 /* Of shared memory that is there, and may be written to afterwards: it is mapped. */
 int pages_map(void *at, size_t len);

@@ -12,6 +12,7 @@
 enum {
     NEAR_BYTES = 4096,        /* what lies closer to each other has no page between it */
     MANY_BYTES = 64 << 10,    /* to ask for fewer costs more than it saves */
+    FEW_BYTES = 4096,         /* at a time, where others would have to wait for more */
     UNIT_BYTES = 2 << 20,     /* where there are no huge pages */
     AHEAD_BYTES = 16 << 20,   /* to get less ahead is not worth a thread */
 };
@@ -175,7 +176,15 @@ static int compare(const void *number, const void *range)
     return n < r->first ? -1 : n >= r[1].first;
 }
 
-/* One by one: who plans maps memory of its own, for which it would have to wait else. */
+/* Page by page: who plans maps memory of its own, and waits for as long as a call takes.
+ * Nothing is touched, as what lies between two tensors is not the program's to touch. */
+static void take_by_and_by(uintptr_t begin, uintptr_t end)
+{
+    for (uintptr_t at = begin; at < end; at += FEW_BYTES) {
+        pages_take((void *)at, end - at < FEW_BYTES ? end - at : FEW_BYTES);
+    }
+}
+
 static void *get_ahead(void *arg)
 {
     struct load_pages *p = arg;
@@ -188,7 +197,7 @@ static void *get_ahead(void *arg)
 
         if (take_on(p, r, at > r->begin ? at : r->begin, &begin, &end) &&
             is_worth_it(begin, end)) {
-            pages_touch((void *)begin, end - begin);
+            take_by_and_by(begin, end);
         }
     }
     return NULL;
