@@ -86,6 +86,28 @@ static void count_units(struct load_pages *p)
     p->ranges[p->n].first = p->n_units;
 }
 
+static bool is_worth_it(uintptr_t begin, uintptr_t end)
+{
+    return end - begin >= MANY_BYTES && pages_are_sparse((void *)begin, end - begin);
+}
+
+/* As it is before anything is loaded: who loads touches what another one is to get. */
+static void leave_what_is_there(struct load_pages *p)
+{
+    uintptr_t unit = unit_bytes(p);
+
+    for (size_t i = 0; i < p->n; i++) {
+        const struct load_range *r = &p->ranges[i];
+        uintptr_t begin = r->begin, end;
+
+        for (size_t k = r->first; k < r[1].first; k++, begin = end) {
+            end = begin - begin % unit + unit;
+            end = end < r->end ? end : r->end;
+            p->is_made[k] = !is_worth_it(begin, end);
+        }
+    }
+}
+
 static void list(struct load_pages *p)
 {
     size_t n = p->n_wants;
@@ -107,21 +129,18 @@ static void list(struct load_pages *p)
         p->is_made = calloc(p->n_units, sizeof(*p->is_made));
         p->n_units = p->is_made ? p->n_units : 0;
     }
+    if (p->n_units > 0) {
+        leave_what_is_there(p);
+    }
 }
 
 /* --- getting it --- */
 
 static void make_huge(struct load_pages *p, uintptr_t begin, uintptr_t end)
 {
-    if (!p->huge.is_over && end - begin == p->huge.bytes &&
-        pages_are_sparse((void *)begin, end - begin)) {
+    if (!p->huge.is_over && end - begin == p->huge.bytes) {
         hugepages_make(&p->huge, (char *)begin);
     }
-}
-
-static bool is_worth_it(uintptr_t begin, uintptr_t end)
-{
-    return end - begin >= MANY_BYTES && pages_are_sparse((void *)begin, end - begin);
 }
 
 /* The unit of the range which has this address. False: somebody else does it, or did. */
@@ -142,9 +161,7 @@ static void make(struct load_pages *p, const struct load_range *r, uintptr_t at)
 
     if (take_on(p, r, at, &begin, &end)) {
         make_huge(p, begin, end);
-        if (is_worth_it(begin, end)) {
-            pages_take((void *)begin, end - begin);
-        }
+        pages_take((void *)begin, end - begin);
     }
 }
 
@@ -195,8 +212,7 @@ static void *get_ahead(void *arg)
         const struct load_range *r = bsearch(&number, p->ranges, p->n, sizeof(*r), compare);
         uintptr_t at = (r->begin / unit + (number - r->first)) * unit;
 
-        if (take_on(p, r, at > r->begin ? at : r->begin, &begin, &end) &&
-            is_worth_it(begin, end)) {
+        if (take_on(p, r, at > r->begin ? at : r->begin, &begin, &end)) {
             take_by_and_by(begin, end);
         }
     }

@@ -51,7 +51,8 @@ struct load_pages {
     size_t n, n_units, bytes;
     struct load_range *ranges; /* of memory that is filled as a whole */
     uint32_t *range_of;        /* of each of those wanted: in which range it lies */
-    _Atomic bool *is_made;     /* of each unit, a part of a range: somebody does it, or did */
+    _Atomic bool *is_made;     /* of each unit, a part of a range: it was there, or somebody
+                                  gets it, or did */
     _Atomic size_t next;       /* of the units, in their order */
     atomic_bool is_over;
     bool has_first;
