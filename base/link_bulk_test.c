@@ -19,8 +19,8 @@ enum {
 
 static char bulk[BULK_BYTES], got[BULK_BYTES];
 static bool is_wanted; /* where it comes it goes to `got` */
-static int n_places, n_right;
-static int wake_bytes, most_wake_bytes, n_wakes;
+static int n_right;
+static int wake_bytes, most_wake_bytes, n_wakes, n_too_many;
 
 int __real_setsockopt(int fd, int level, int name, const void *value, socklen_t len);
 int __wrap_setsockopt(int fd, int level, int name, const void *value, socklen_t len);
@@ -28,7 +28,12 @@ int __wrap_setsockopt(int fd, int level, int name, const void *value, socklen_t 
 int __wrap_setsockopt(int fd, int level, int name, const void *value, socklen_t len)
 {
     if (level == SOL_SOCKET && name == SO_RCVLOWAT) {
+        int room = 0;
+        socklen_t room_len = sizeof(room);
+
         memcpy(&wake_bytes, value, sizeof(wake_bytes));
+        n_too_many += getsockopt(fd, level, SO_RCVBUF, &room, &room_len) < 0 ||
+                      wake_bytes > room / 4;
         most_wake_bytes = wake_bytes > most_wake_bytes ? wake_bytes : most_wake_bytes;
         n_wakes++;
     }
@@ -38,7 +43,6 @@ int __wrap_setsockopt(int fd, int level, int name, const void *value, socklen_t 
 static void *place(struct link *l, size_t len, void *ctx)
 {
     (void)l, (void)ctx;
-    n_places++;
     return is_wanted && len <= sizeof(got) ? got : NULL;
 }
 
@@ -71,7 +75,7 @@ static void open_world(struct world *w)
     w->stop_after = 1;
     world_run(w);
     link_adopt(w->accepted, &ops, w);
-    n_right = n_places = n_wakes = most_wake_bytes = 0;
+    n_right = n_wakes = most_wake_bytes = n_too_many = 0;
     wake_bytes = 1;
 }
 
@@ -118,6 +122,7 @@ static void test_wakes(void)
     send_bulk(&w, 0);
     world_run(&w);
     ok(most_wake_bytes >= MUCH, "it is read where much has come (%d bytes)", most_wake_bytes);
+    is_int(n_too_many, 0, "never more than the kernel has room for");
     is_int(wake_bytes, 1, "what follows is read at once");
     is_wanted = false;
     n_wakes = 0;

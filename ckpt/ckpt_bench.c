@@ -344,10 +344,6 @@ static struct muster_ckpt_view *map_one(int64_t step, uint64_t k)
     return ret;
 }
 
-/* All that the agent has: the first of each round maps the file, and when the last one
- * goes it is unmapped. That what is there is right is not measured; nor is how long the
- * agent takes to wake, which on a virtual machine takes longer than the rest: the fastest
- * of many counts. */
 static uint64_t map_all(int64_t step, struct muster_ckpt_view **views)
 {
     uint64_t begin = clock_mono_ns();
@@ -365,6 +361,10 @@ static void unmap_all(struct muster_ckpt_view **views)
     }
 }
 
+/* All that the agent has: the first of each round maps the file, and when the last one
+ * goes it is unmapped. That what is there is right is not measured; nor is how long the
+ * agent takes to wake, which on a virtual machine takes longer than the rest: the fastest
+ * of many counts. */
 static void measure_map(void)
 {
     struct muster_ckpt_view **views = calloc(n_tensors, sizeof(*views));
