@@ -149,8 +149,11 @@ int tidy_up(const char *tag, unsigned index, bool waits, struct error *e)
     if (rc < 0) {
         return rc;
     }
-    /* One is enough: also muster-mpi starts one, for the watch may be dead. */
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+    /* One at a time: also muster-mpi starts one, for the watch may be dead. The other one
+     * waits, for the first may be killed. */
+    while ((rc = flock(fd, waits ? LOCK_EX : LOCK_EX | LOCK_NB)) < 0 && errno == EINTR) {
+    }
+    if (rc == 0) {
         t.tidy.silent_ms = tidy_silent_ms(t.run.lease_ms);
         tidy(&t, waits);
     }

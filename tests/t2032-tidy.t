@@ -43,19 +43,23 @@ test_over() {
 }
 
 test_goes_on() {
-    local tidier
+    local first second
     spawn kept "${RUN[@]}" --run-dir kept -- sh -c 'until [ -e "$MUSTER_RUN_DIR/go" ]; do sleep 0.1; done'
     ok 'a run goes on' wait_for 60 grep -qs '"state":"Running","generation":1' kept/status.json
     left_by 7 kept
     spawn tidy "$MUSTER" tidy --tag="$id" --index=7
-    tidier=$spawned
-    sleep 5
+    first=$spawned
+    sleep 3
+    spawn tidy2 "$MUSTER" tidy --tag="$id" --index=7
+    second=$spawned
+    sleep 2
     is "$(memory)" "$all_memory" 'memory stays meanwhile'
     ok 'so do files, beside those of an agent that lives' test -e "$dir/agent-7.log"
-    tidy
-    is "$status" 0 'one who waits for the end is enough'
+    kill -KILL "$first"
+    sleep 1
+    not_ok 'one who waits for the end is not enough: it may be killed' gone "$second"
     touch kept/go
-    wait_exit 60 "$tidier"
+    wait_exit 60 "$second"
     is "$status" 0 'and go with it'
     not_ok 'both, and all of it where the front end was' test -e "$shm"
     ok 'also the directory' wait_for 20 not test -e "$dir"
