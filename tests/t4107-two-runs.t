@@ -38,6 +38,7 @@ stand() {
 kill_all() {
     local id front=$2 pid
     id=$(json id "$1/run.json")
+    at_exit "rm -rf '/dev/shm/muster-$(id -u)-$id'" # another run may take its directory
     ok 'all of it is killed' wait_for 60 eval '
         for pid in $(grep -slzxF "MUSTER_RUN_ID=$id" /proc/[0-9]*/environ | cut -d/ -f3) $(pgrep -f "$id") "$front"; do
             [ "$pid" = $$ ] || [ "$pid" = "$BASHPID" ] || kill -KILL "$pid" 2>/dev/null

@@ -486,6 +486,15 @@ kill_left() {
     done 2>/dev/null
 }
 
+# A run that can be gone on with leaves its memory on this host, for the next life of it.
+drop_memory() {
+    local f id
+    for f in "$TRASH"/*/run.json "$TRASH"/*/*/run.json; do
+        id=$(json id "$f" 2>/dev/null) && [ -n "$id" ] || continue
+        rm -rf "/dev/shm/muster-$(id -u)-$id"
+    done
+}
+
 finish() {
     local rc=$? c
     trap - EXIT
@@ -498,6 +507,7 @@ finish() {
         [ $rc -ne 0 ] || rc=1
     fi
     [ $rc -eq 0 ] || kill_left
+    drop_memory
     cd /
     if [ $rc -eq 0 ] && [ -z "${MUSTER_KEEP_TRASH:-}" ]; then
         rm -rf --one-file-system "$TRASH"
