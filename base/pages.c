@@ -59,6 +59,14 @@ void pages_expect(void *at, size_t len)
     }
 }
 
+void *pages_alloc(size_t n, size_t size)
+{
+    void *at = reallocarray(NULL, n, size);
+
+    pages_expect(at, n * size);
+    return at;
+}
+
 void *pages_calloc(size_t n, size_t size)
 {
     void *at = calloc(n, size);

@@ -21,7 +21,8 @@ int pages_take(void *at, size_t len);
 /* Of memory that is about to be written to all over, where it is much; NULL is none. */
 void pages_expect(void *at, size_t len);
 
-/* calloc() of such memory. */
+/* reallocarray(NULL) and calloc() of such memory. */
+void *pages_alloc(size_t n, size_t size);
 void *pages_calloc(size_t n, size_t size);
 
 /* Of shared memory that is there, and may be written to afterwards: it is mapped. */

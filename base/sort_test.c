@@ -119,6 +119,32 @@ static void test_sorted(void)
     is_int(sort_by_key(NULL, 0, sizeof(items[0]), key_of), 0, "nothing is sorted");
 }
 
+/* Numbers below `most`, of which some are equal. */
+static void test_places(size_t n, uint64_t most)
+{
+    _free_ struct sort_place *places = calloc(n + 1, sizeof(*places));
+    uint64_t x = most;
+    size_t n_wrong = 0, sum = 0;
+
+    if (!places) {
+        bail_out("memory");
+    }
+    for (size_t i = 0; i < n; i++) {
+        places[i] = (struct sort_place){next(&x) % most, i};
+    }
+    is_int(sort_places(places, n), 0, "%zu places are sorted", n);
+    for (size_t i = 0; i < n; i++) {
+        const struct sort_place *p = &places[i], *before = &places[i ? i - 1 : 0];
+
+        n_wrong += i > 0 && (before->number > p->number ||
+                             (before->number == p->number && before->at >= p->at));
+        sum += p->at;
+    }
+    is_int((intmax_t)n_wrong, 0, "by their numbers, then as they were");
+    is_int((intmax_t)sum, (intmax_t)(n * (n - 1) / 2), "each of them");
+    is_int(sort_places(NULL, 0), 0, "nothing is sorted");
+}
+
 static int by_low(const void *a, const void *b)
 {
     const struct item *x = a, *y = b;
@@ -153,6 +179,9 @@ int main(void)
     test_random(10000, 0, 0);
     test_each_bit();
     test_sorted();
+    test_places(1, 2);
+    test_places(10000, 1 << 10);     /* one digit, and two: in either room */
+    test_places(10000, 1 << 20);
     test_compare();
     return tap_done();
 }

@@ -122,7 +122,7 @@ static int check_blobs(const struct load *l, const struct registry *r, struct er
 static int fill(struct muster_ckpt *ck, struct step *s, struct error *e)
 {
     const struct registry *r = &ck->registry;
-    _free_ struct load_want *wants = pages_calloc(r->n_pieces + 1, sizeof(*wants));
+    _free_ struct load_want *wants = pages_alloc(r->n_pieces + 1, sizeof(*wants));
     _cleanup_(load_into) struct load_into *into = NULL;
     _load_ struct load l = {0};
     int rc;

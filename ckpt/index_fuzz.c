@@ -25,7 +25,7 @@ static void try_plan(const struct index *x)
         struct index_tensor t = index_tensor(x, i);
 
         expect(index_find(x, "no such tensor") == SIZE_MAX || t.name_len);
-        wants[n++] = (struct plan_want){i, corner, t.shape};
+        wants[n++] = (struct plan_want){i, corner, t.shape, i % 2 == 0};
     }
     if (plan_make(x, wants, n, DIGEST_BLOCK_BYTES, &p, NULL) == 0) {
         for (size_t i = 0; i < p.n_pieces; i++) {

@@ -208,11 +208,12 @@ static int plan(struct load_job *job, const struct load_want *wants, size_t n,
     int rc = 0;
 
     for (size_t i = 0; i < n && rc == 0; i++) {
+        const struct load_want *w = &wants[i];
         struct plan_want *to = &job->wants[i];
 
-        rc = load_find(job->load, &wants[i], near, &to->tensor, e);
-        to->at = wants[i].at;
-        to->len = wants[i].len;
+        *to = (struct plan_want){.at = w->at, .len = w->len,
+                                 .is_whole = box_is_whole(w->n_dims, w->shape, w->at, w->len)};
+        rc = load_find(job->load, w, near, &to->tensor, e);
         near = to->tensor + 1;
     }
     return rc < 0 ? rc : plan_make(job->load->index, job->wants, n, DIGEST_BLOCK_BYTES,

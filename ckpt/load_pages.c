@@ -13,7 +13,7 @@ enum {
     NEAR_BYTES = 4096,        /* what lies closer to each other has no page between it */
     MANY_BYTES = 64 << 10,    /* to ask for fewer costs more than it saves */
     FEW_BYTES = 4096,         /* at a time, where others would have to wait for more */
-    UNIT_BYTES = 2 << 20,     /* where there are no huge pages */
+    UNIT_BYTES = 2 << 20,     /* as huge pages have, where the kernel gives such by itself */
     AHEAD_BYTES = 16 << 20,   /* to get less ahead is not worth a thread */
 };
 
@@ -54,11 +54,6 @@ static uint64_t bytes_of(const struct load_want *w)
 
 /* --- what is filled --- */
 
-static size_t unit_bytes(const struct load_pages *p)
-{
-    return p->huge.bytes ? p->huge.bytes : UNIT_BYTES;
-}
-
 /* Tensors that follow one another in memory are one range. */
 static void add(struct load_pages *p, uintptr_t begin, uintptr_t end)
 {
@@ -71,17 +66,15 @@ static void add(struct load_pages *p, uintptr_t begin, uintptr_t end)
     }
 }
 
-/* Units begin at multiples of their size, as huge pages do. A last range, without any, says
- * how many there are. */
+/* Units begin at multiples of their size. A last range, without any, says how many there
+ * are. */
 static void count_units(struct load_pages *p)
 {
-    size_t unit = unit_bytes(p);
-
     for (size_t i = 0; i < p->n; i++) {
         struct load_range *r = &p->ranges[i];
 
         r->first = p->n_units;
-        p->n_units += (r->end - 1) / unit - r->begin / unit + 1;
+        p->n_units += (r->end - 1) / UNIT_BYTES - r->begin / UNIT_BYTES + 1;
     }
     p->ranges[p->n].first = p->n_units;
 }
@@ -94,14 +87,12 @@ static bool is_worth_it(uintptr_t begin, uintptr_t end)
 /* As it is before anything is loaded: who loads touches what another one is to get. */
 static void leave_what_is_there(struct load_pages *p)
 {
-    uintptr_t unit = unit_bytes(p);
-
     for (size_t i = 0; i < p->n; i++) {
         const struct load_range *r = &p->ranges[i];
         uintptr_t begin = r->begin, end;
 
         for (size_t k = r->first; k < r[1].first; k++, begin = end) {
-            end = begin - begin % unit + unit;
+            end = begin - begin % UNIT_BYTES + UNIT_BYTES;
             end = end < r->end ? end : r->end;
             p->is_made[k] = !is_worth_it(begin, end);
         }
@@ -120,10 +111,8 @@ static void list(struct load_pages *p)
         if (bytes > 0) {
             add(p, (uintptr_t)p->to[i], (uintptr_t)p->to[i] + bytes);
             p->range_of[i] = (uint32_t)(p->n - 1);
-            p->bytes += bytes;
         }
     }
-    hugepages_look(&p->huge, p->bytes);
     if (p->n > 0) {
         count_units(p);
         p->is_made = calloc(p->n_units, sizeof(*p->is_made));
@@ -136,19 +125,12 @@ static void list(struct load_pages *p)
 
 /* --- getting it --- */
 
-static void make_huge(struct load_pages *p, uintptr_t begin, uintptr_t end)
-{
-    if (!p->huge.is_over && end - begin == p->huge.bytes) {
-        hugepages_make(&p->huge, (char *)begin);
-    }
-}
-
 /* The unit of the range which has this address. False: somebody else does it, or did. */
 static bool take_on(struct load_pages *p, const struct load_range *r, uintptr_t at,
                     uintptr_t *ret_begin, uintptr_t *ret_end)
 {
-    uintptr_t unit = unit_bytes(p), begin = at - at % unit, end = begin + unit;
-    size_t number = r->first + at / unit - r->begin / unit;
+    uintptr_t begin = at - at % UNIT_BYTES, end = begin + UNIT_BYTES;
+    size_t number = r->first + at / UNIT_BYTES - r->begin / UNIT_BYTES;
 
     *ret_begin = begin > r->begin ? begin : r->begin;
     *ret_end = end < r->end ? end : r->end;
@@ -160,7 +142,6 @@ static void make(struct load_pages *p, const struct load_range *r, uintptr_t at)
     uintptr_t begin, end;
 
     if (take_on(p, r, at, &begin, &end)) {
-        make_huge(p, begin, end);
         pages_take((void *)begin, end - begin);
     }
 }
@@ -168,8 +149,6 @@ static void make(struct load_pages *p, const struct load_range *r, uintptr_t at)
 void load_pages_make(struct load_pages *p, const struct load_job *job,
                      const struct plan_span *s)
 {
-    uintptr_t unit = unit_bytes(p);
-
     for (size_t i = s->first; i < s->first + s->n && p->n_units > 0; i++) {
         const struct plan_piece *piece = &job->plan.pieces[i];
         uintptr_t at = (uintptr_t)job->to[piece->want] + piece->to;
@@ -177,7 +156,7 @@ void load_pages_make(struct load_pages *p, const struct load_job *job,
 
         while (piece->to != PLAN_APART && at < end) {
             make(p, &p->ranges[p->range_of[piece->want]], at);
-            at += unit - at % unit;
+            at += UNIT_BYTES - at % UNIT_BYTES;
         }
     }
 }
@@ -193,8 +172,9 @@ static int compare(const void *number, const void *range)
     return n < r->first ? -1 : n >= r[1].first;
 }
 
-/* Page by page: who plans maps memory of its own, and waits for as long as a call takes.
- * Nothing is touched, as what lies between two tensors is not the program's to touch. */
+/* Page by page: who plans maps memory of its own, which the kernel lets wait for up to 4 ms
+ * where another thread is hardly ever outside such a call. Nothing is touched, as what lies
+ * between two tensors is not the program's to touch. */
 static void take_by_and_by(uintptr_t begin, uintptr_t end)
 {
     for (uintptr_t at = begin; at < end; at += FEW_BYTES) {
@@ -205,12 +185,12 @@ static void take_by_and_by(uintptr_t begin, uintptr_t end)
 static void *get_ahead(void *arg)
 {
     struct load_pages *p = arg;
-    uintptr_t unit = unit_bytes(p), begin, end;
+    uintptr_t begin, end;
     size_t number;
 
     while (!p->is_over && (number = atomic_fetch_add(&p->next, 1)) < p->n_units) {
         const struct load_range *r = bsearch(&number, p->ranges, p->n, sizeof(*r), compare);
-        uintptr_t at = (r->begin / unit + (number - r->first)) * unit;
+        uintptr_t at = (r->begin / UNIT_BYTES + (number - r->first)) * UNIT_BYTES;
 
         if (take_on(p, r, at > r->begin ? at : r->begin, &begin, &end)) {
             take_by_and_by(begin, end);

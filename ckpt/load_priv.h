@@ -9,7 +9,6 @@
 #ifndef MUSTER_CKPT_LOAD_PRIV_H
 #define MUSTER_CKPT_LOAD_PRIV_H
 
-#include "base/hugepages.h"
 #include "ckpt/load.h"
 #include "ckpt/plan.h"
 
@@ -39,16 +38,15 @@ int load_job_run(const struct load_job *job, struct load_pages *pages, unsigned 
                  struct error *e);
 
 /* Memory of the program that it has hardly touched yet, as of a model that was made just
- * now, gets huge pages where all of them is going to be filled (base/hugepages.h): its pages,
- * one by one, cost more than what is loaded into them. Else they are taken many at a time
- * (base/pages.h). What lies together in memory need not do so in files: a page is got for all
- * that lies in it. */
+ * now: its pages, one by one, cost more than what is loaded into them, and are taken many at
+ * a time (base/pages.h). What lies together in memory need not do so in files: a page is got
+ * for all that lies in it. Huge ones come where the kernel gives them by itself; to have them
+ * made here keeps all threads from mapping anything meanwhile, which took longer. */
 struct load_pages {
     const struct load_want *wants;
     char *const *to;
     size_t n_wants;
-    struct hugepages huge;
-    size_t n, n_units, bytes;
+    size_t n, n_units;
     struct load_range *ranges; /* of memory that is filled as a whole */
     uint32_t *range_of;        /* of each of those wanted: in which range it lies */
     _Atomic bool *is_made;     /* of each unit, a part of a range: it was there, or somebody

@@ -10,6 +10,7 @@
 #include "ckpt/load_priv.h"
 
 #include "base/cleanup.h"
+#include "base/hugepages.h"
 #include "base/pages.h"
 #include "base/thread.h"
 #include "ckpt/part.h"
@@ -38,8 +39,8 @@ void load_job_release(struct load_job *job)
 
 int load_job_make_room(struct load_job *job, size_t n)
 {
-    job->wants = pages_calloc(n + 1, sizeof(*job->wants));
-    job->to = pages_calloc(n + 1, sizeof(*job->to));
+    job->wants = pages_alloc(n + 1, sizeof(*job->wants));
+    job->to = pages_alloc(n + 1, sizeof(*job->to));
     return job->wants && job->to ? 0 : -ENOMEM;
 }
 

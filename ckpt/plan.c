@@ -174,7 +174,7 @@ static int add_want(const struct index *x, const struct plan_want *want,
     struct index_chunk c;
     uint64_t volume = 0;
 
-    if (t.n_chunks != 1 || !box_is_whole(t.n_dims, t.shape, want->at, want->len)) {
+    if (t.n_chunks != 1 || !want->is_whole) {
         return add_part(x, &t, want, place, block_bytes, p, room, e);
     }
     c = index_chunk(x, &t, want->tensor, 0);
@@ -218,42 +218,28 @@ static int make_spans(struct plan *p, uint64_t block_bytes, struct error *e)
     return 0;
 }
 
-/* When a want's turn is. */
-struct turn {
-    size_t tensor, want;
-};
-
-static struct sort_key tensor_of(const void *item)
+/* When a want's turn is: by their tensors, as most lie in files. To sort their pieces, which
+ * are larger, would take longer. */
+static struct sort_place *list_turns(const struct plan_want *wants, size_t n)
 {
-    const struct turn *t = item;
-
-    return (struct sort_key){0, t->tensor};
-}
-
-/* By their tensors, as most lie in files: to sort their pieces, which are larger, would take
- * longer. */
-static struct turn *list_turns(const struct plan_want *wants, size_t n)
-{
-    _free_ struct turn *turns = pages_calloc(n + 1, sizeof(*turns));
+    _free_ struct sort_place *turns = pages_alloc(n + 1, sizeof(*turns));
 
     for (size_t i = 0; turns && i < n; i++) {
-        turns[i] = (struct turn){wants[i].tensor, i};
+        turns[i] = (struct sort_place){wants[i].tensor, i};
     }
-    return turns && sort_by_key(turns, n, sizeof(*turns), tensor_of) == 0 ? take_ptr(&turns)
-                                                                          : NULL;
+    return turns && sort_places(turns, n) == 0 ? take_ptr(&turns) : NULL;
 }
 
 int plan_make(const struct index *x, const struct plan_want *wants, size_t n,
               uint64_t block_bytes, struct plan *ret, struct error *e)
 {
-    _free_ struct turn *turns = list_turns(wants, n);
+    _free_ struct sort_place *turns = list_turns(wants, n);
     size_t room = n + n / 8 + 64; /* most lie in one block */
-    _plan_ struct plan p = {.pieces = reallocarray(NULL, room, sizeof(*p.pieces))};
+    _plan_ struct plan p = {.pieces = pages_alloc(room, sizeof(*p.pieces))};
     int rc = turns && p.pieces ? 0 : error_set(e, ENOMEM, "plan to read");
 
-    pages_expect(p.pieces, n * sizeof(*p.pieces));
     for (size_t i = 0; i < n && rc == 0; i++) {
-        size_t place = turns[i].want;
+        size_t place = turns[i].at;
 
         rc = add_want(x, &wants[place], place, block_bytes, &p, &room, e);
     }

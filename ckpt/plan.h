@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "ckpt/index.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,6 +19,7 @@
 struct plan_want {
     size_t tensor; /* place in the index */
     const uint64_t *at, *len;
+    bool is_whole; /* the caller has seen that it is all of the tensor */
 };
 
 /* What one chunk gives to one wanted box, as far as it lies in one block. */

@@ -106,7 +106,7 @@ static size_t list_wants(const struct index *x, struct plan_want *wants, uint64_
             len[d] = t.shape[d] / LOADED_BY;
             at[d] = RANK * len[d];
         }
-        wants[n++] = (struct plan_want){i, at, len};
+        wants[n++] = (struct plan_want){i, at, len, is_whole};
     }
     return n;
 }

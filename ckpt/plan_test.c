@@ -57,13 +57,14 @@ static void save(struct bed *bed, const struct box *boxes, size_t n,
 }
 
 /* Reads one box by its plan, of each block in parts of `part` bytes; how many elements
- * are wrong, or pieces and blocks. */
+ * are wrong, or pieces and blocks. For an odd `part` who plans hears of what is whole. */
 static unsigned load(const struct bed *bed, const struct box *want,
                      uint64_t block_bytes, uint64_t part, struct plan *p)
 {
     static const uint64_t shape[] = {X, Y};
     struct box whole = box_whole(2, shape);
-    struct plan_want wants[] = {{0, want->at, want->len}};
+    bool is_whole = part % 2 && box_is_whole(2, shape, want->at, want->len);
+    struct plan_want wants[] = {{0, want->at, want->len, is_whole}};
     uint16_t got[X * Y];
     unsigned n_wrong = 0, n = 0;
 
@@ -142,6 +143,12 @@ static void test_all_boxes(void)
     }
 }
 
+static bool is_cut_in_three(const struct plan *p)
+{
+    return p->n_pieces == 3 && p->pieces[1].to == 50 && p->pieces[2].to == 100 &&
+           p->pieces[2].end == 2 * X * Y;
+}
+
 static void test_spans(void)
 {
     struct box rows[X], column = {2, {0, 0}, {X, 1}}, whole = {2, {0}, {X, Y}};
@@ -177,8 +184,13 @@ static void test_spans(void)
         _plan_ struct plan p = {0};
 
         is_int((int)load(&bed, &whole, 50, 7, &p), 0, "all of one piece");
-        is_int((int)p.n_pieces, 3, "cut by blocks");
-        ok(p.pieces[2].to == 100 && p.pieces[2].end == 2 * X * Y, "lies together");
+        ok(is_cut_in_three(&p), "cut by blocks, lies together");
+    }
+    {
+        _plan_ struct plan p = {0};
+
+        is_int((int)load(&bed, &whole, 50, 8, &p), 0, "without a word that it is whole");
+        ok(is_cut_in_three(&p), "likewise");
     }
     index_destroy(bed.index);
 }
@@ -193,17 +205,18 @@ static void test_refuses(void)
     _plan_ struct plan p = {0};
     struct error e = {0};
     struct bed bed;
-    struct plan_want want = {0, out.at, out.len};
+    struct plan_want want = {0, out.at, out.len, false};
 
     save(&bed, &whole, 1, 1);
     is_int(plan_make(bed.index, &want, 1, 64, &p, &e), -EINVAL, "outside");
     like(e.text, "tensor 'w' has no [1:7, 0:1]", "and why");
     index_destroy(bed.index);
     index_create(&nibbles, 1, files, 1, &x, NULL);
-    want = (struct plan_want){0, half.at, half.len};
+    want = (struct plan_want){0, half.at, half.len, false};
     is_int(plan_make(x, &want, 1, 64, &p, &e), -EINVAL, "half of nibbles");
     like(e.text, "elements of 4 bits", "and why");
     half.len[0] = 4;
+    want.is_whole = true;
     is_int(plan_make(x, &want, 1, 64, &p, &e), 0, "all of them");
     ok(p.n_pieces == 1 && p.pieces[0].begin == 10 && p.pieces[0].end == 12,
        "two bytes");
