@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 void buf_release(struct buf *b)
 {
@@ -50,6 +51,23 @@ static char *grow(struct buf *b, size_t n)
 char *buf_reserve(struct buf *b, size_t n)
 {
     return !b->failed && n < b->cap - b->len ? b->data + b->len : grow(b, n);
+}
+
+char *buf_reserve_page(struct buf *b, size_t n)
+{
+    void *at = NULL;
+
+    if (b->data || b->failed || n > SIZE_MAX / 4) {
+        return buf_reserve(b, n);
+    }
+    if (posix_memalign(&at, (size_t)sysconf(_SC_PAGESIZE), n + 1) != 0) {
+        b->failed = true;
+        return NULL;
+    }
+    b->data = at;
+    b->cap = n + 1;
+    b->data[0] = '\0';
+    return b->data;
 }
 
 void buf_append(struct buf *b, const void *data, size_t n)

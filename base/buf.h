@@ -30,6 +30,10 @@ void buf_clear(struct buf *b);
  * writes there and adds to `len`. */
 char *buf_reserve(struct buf *b, size_t n);
 
+/* The same. Of a buffer that has no memory yet it begins with a page: what a disk takes past
+ * the page cache. */
+char *buf_reserve_page(struct buf *b, size_t n);
+
 void buf_append(struct buf *b, const void *data, size_t n);
 void buf_puts(struct buf *b, const char *s);
 void buf_putc(struct buf *b, char c);

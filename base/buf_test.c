@@ -48,6 +48,24 @@ static void test_room(void)
     ok(enough, "room for a terminator");
 }
 
+static void test_page(void)
+{
+    _buf_ struct buf b = {0}, none = {0};
+    char *first = buf_reserve_page(&b, 5000);
+    size_t room = b.cap;
+
+    ok(first && (uintptr_t)first % 4096 == 0 && room > 5000,
+       "room from the beginning of a page on");
+    is_str(buf_str(&b), "", "which is an empty text");
+    buf_append(&b, "abc", 3);
+    ok(buf_reserve_page(&b, 4997) == b.data + 3 && b.data == first && b.cap == room,
+       "what is there stays, in the same memory");
+    buf_reserve_page(&b, 100000);
+    is_str(buf_str(&b), "abc", "and in more");
+    ok(b.cap > 100003, "of which there is enough");
+    ok(buf_reserve_page(&none, SIZE_MAX / 2) == NULL && none.failed, "absurd size");
+}
+
 static void test_round_trip(void)
 {
     _buf_ struct buf b = {0};
@@ -161,6 +179,7 @@ int main(void)
 {
     test_buf();
     test_room();
+    test_page();
     test_printf();
     test_numbers();
     test_round_trip();

@@ -13,7 +13,10 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "numbers are read and written as they lie");
 
-enum { ALIGN = 64 };
+enum {
+    ALIGN = 64,
+    SLACK_BYTES = 64, /* for a digest behind it */
+};
 
 /* --- encoding --- */
 
@@ -94,13 +97,17 @@ int arrays_make_room(const struct array *arrays, size_t n, struct st_meta *meta,
                      size_t n_meta, struct buf *b, struct error *e)
 {
     _st_file_ struct st_file f = {0};
-    int rc = encode_header(arrays, n, meta, n_meta, &f, b, e);
-    char *at = rc == 0 ? buf_reserve(b, bytes_of(&f)) : NULL;
+    _buf_ struct buf header = {0};
+    int rc = encode_header(arrays, n, meta, n_meta, &f, &header, e);
+    char *at = NULL;
 
-    if (rc == 0 && !at) {
-        return error_set(e, ENOMEM, "write arrays");
+    if (rc == 0) {
+        at = buf_reserve_page(b, header.len + bytes_of(&f) + SLACK_BYTES);
+        pages_expect(at, at ? header.len + bytes_of(&f) : 0);
+        buf_append(b, header.data, header.len);
+        at = buf_reserve(b, bytes_of(&f));
+        rc = at ? 0 : error_set(e, ENOMEM, "write arrays");
     }
-    pages_expect(at, rc == 0 ? bytes_of(&f) : 0);
     for (size_t i = 0; i < n && rc == 0; i++) {
         const struct st_tensor *t = &f.tensors[i];
 

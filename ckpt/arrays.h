@@ -27,7 +27,7 @@ int arrays_encode(const struct array *arrays, size_t n, struct st_meta *meta,
                   size_t n_meta, struct buf *b, struct error *e);
 
 /* The same of arrays that are not there yet: afterwards *data of each is where in `b` its n
- * elements go, until `b` grows. They are aligned if `b` was empty. */
+ * elements go, until `b` grows. They are aligned if `b` was empty, and it begins with a page. */
 int arrays_make_room(const struct array *arrays, size_t n, struct st_meta *meta,
                      size_t n_meta, struct buf *b, struct error *e);
 

@@ -129,62 +129,34 @@ static int read_parts(struct step_save *s, const struct gather *g, struct parts 
 
 /* --- the index --- */
 
-static int make_index(const struct parts *p, struct index **ret,
-                      struct error *e)
-{
-    _free_ struct index_file *files = calloc(p->n + 1, sizeof(*files));
-    _free_ struct index_piece *pieces = NULL;
-    size_t n = 0, k = 0;
-
-    for (size_t r = 0; r < p->n; r++) {
-        n += p->all[r].n_pieces;
-    }
-    pieces = calloc(n + 1, sizeof(*pieces));
-    if (!files || !pieces) {
-        return error_set(e, ENOMEM, "an index of %zu chunks", n);
-    }
-    for (size_t r = 0; r < p->n; r++) {
-        const struct part *part = &p->all[r];
-
-        files[r] = (struct index_file){part->blocks, part->n_blocks};
-        for (size_t i = 0; i < part->n_pieces; i++) {
-            const struct part_piece *from = &part->pieces[i];
-
-            pieces[k++] = (struct index_piece){
-                from->name, from->dtype, from->n_dims, from->shape, from->at,
-                from->len, (uint32_t)r, from->begin};
-        }
-    }
-    return index_create(pieces, n, files, p->n, ret, e);
-}
-
 static int put_index(struct step_save *s, const struct parts *p,
                      struct manifest_file *file, struct error *e)
 {
     _cleanup_(index) struct index *x = NULL;
     _free_ uint64_t *blocks = NULL;
-    _buf_ struct buf b = {0};
-    uint64_t n;
-    int rc = make_index(p, &x, e);
+    size_t len, n;
+    const char *data;
+    int rc = index_create(p->all, p->n, &x, e);
 
-    if (rc == 0 && index_encode(x, &b) < 0) {
-        rc = error_set(e, ENOMEM, "write the index");
+    if (rc < 0) {
+        return rc;
     }
-    n = digest_n_blocks(b.len);
-    blocks = calloc(n + 1, sizeof(*blocks));
-    if (rc < 0 || !blocks) {
-        return rc < 0 ? rc : error_set(e, ENOMEM, "write the index");
+    data = index_bytes(x, &len);
+    n = digest_n_blocks(len);
+    blocks = calloc(n, sizeof(*blocks));
+    if (!blocks) {
+        return error_set(e, ENOMEM, "write the index");
     }
-    for (uint64_t i = 0, at = 0; i < n; i++, at += DIGEST_BLOCK_BYTES) {
-        blocks[i] = digest_short_of(b.data + at,
-                                    b.len - at < DIGEST_BLOCK_BYTES
-                                        ? b.len - at : DIGEST_BLOCK_BYTES);
+    for (size_t i = 0, at = 0; i < n; i++, at += DIGEST_BLOCK_BYTES) {
+        blocks[i] = digest_short_of(data + at, len - at < DIGEST_BLOCK_BYTES
+                                                   ? len - at : DIGEST_BLOCK_BYTES);
     }
     str_copy(file->name, sizeof(file->name), STEP_INDEX);
-    file->bytes = b.len;
-    file->digest = digest_of_blocks(blocks, b.len);
+    file->bytes = len;
+    file->digest = digest_of_blocks(blocks, len);
     return step_save_later(s, STEP_INDEX, &(struct io_blocks){
-        .data = b.data, .len = b.len, .block_bytes = b.len ? b.len : 1}, e);
+        .data = data, .len = len,
+        .block_bytes = len < DIGEST_BLOCK_BYTES ? len : DIGEST_BLOCK_BYTES}, e);
 }
 
 /* --- the manifest --- */

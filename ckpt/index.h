@@ -78,32 +78,16 @@ DEFINE_CLEANUP(index);
 
 /* --- making one --- */
 
-/* A piece of a tensor that one rank has saved; borrowed for the call. */
-struct index_piece {
-    const char *name;
-    enum dtype dtype;
-    uint32_t n_dims;
-    const uint64_t *shape;
-    const uint64_t *at, *len; /* the box */
-    uint32_t file;
-    uint64_t begin;
-};
+struct part;
 
-/* A file, by its number in pieces; borrowed for the call. */
-struct index_file {
-    const uint64_t *blocks;
-    size_t n_blocks;
-};
+/* Of what `n` ranks say of their files, which are numbered as they are: pieces and blocks.
+ * Borrowed for the call. 0; -EINVAL: pieces of a tensor differ in its type or shape, do not
+ * tile it, or lie in no block of their file, which `e` tells with the tensor and the place;
+ * -ENOMEM. */
+int index_create(const struct part *parts, size_t n, struct index **ret, struct error *e);
 
-/* All pieces of all ranks, in any order, and the files that they are in. 0;
- * -EINVAL: pieces of a tensor differ in its type or shape, do not tile it, or lie in
- * no file, which `e` tells with the tensor and the place; -ENOMEM. */
-int index_create(const struct index_piece *pieces, size_t n,
-                 const struct index_file *files, size_t n_files,
-                 struct index **ret, struct error *e);
-
-/* 0 or -ENOMEM. */
-int index_encode(const struct index *x, struct buf *b);
+/* Its encoded form, valid as long as it. One that was created begins with a page. */
+const char *index_bytes(const struct index *x, size_t *ret_len);
 /* 0, -ERR_FORMAT, -ENOMEM. Each index that comes out of it is sound: names rise,
  * chunks tile their tensors and lie in files that it has blocks of, no number
  * overflows. */

@@ -63,18 +63,28 @@ static bool count_numbers(const struct index *x, uint64_t *ret_shapes,
 
 /* --- encoding --- */
 
-int index_encode(const struct index *x, struct buf *b)
+int index_make_room(struct index *x, const struct index_numbers *numbers)
 {
     struct array fields[N_FIELDS];
-    uint64_t shapes, boxes;
+    _buf_ struct buf b = {0};
 
-    list_fields((struct index *)x, fields);
-    count_numbers(x, &shapes, &boxes);
-    fields[NAMES].n = x->n ? x->name_ends[x->n - 1] : 0;
-    fields[SHAPES].n = shapes;
-    fields[BOXES].n = boxes;
-    fields[BLOCKS].n = x->f ? x->block_ends[x->f - 1] : 0;
-    return arrays_encode(fields, N_FIELDS, NULL, 0, b, NULL) < 0 ? -ENOMEM : 0;
+    list_fields(x, fields);
+    fields[NAMES].n = numbers->name_bytes;
+    fields[SHAPES].n = numbers->shapes;
+    fields[BOXES].n = numbers->boxes;
+    fields[BLOCKS].n = numbers->blocks;
+    if (arrays_make_room(fields, N_FIELDS, NULL, 0, &b, NULL) < 0) {
+        return -ENOMEM;
+    }
+    x->len = b.len;
+    x->data = buf_take(&b);
+    return x->data ? 0 : -ENOMEM;
+}
+
+const char *index_bytes(const struct index *x, size_t *ret_len)
+{
+    *ret_len = x->len;
+    return x->data;
 }
 
 /* --- decoding --- */

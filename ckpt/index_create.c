@@ -3,18 +3,25 @@
 
 #include "ckpt/index_priv.h"
 
+#include "base/pages.h"
 #include "base/sort.h"
 #include "base/utf8.h"
+#include "ckpt/part.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* A piece, and the file that it is in. */
+struct placed {
+    const struct part_piece *piece;
+    uint32_t file;
+};
+
 static int by_name(const void *a, const void *b)
 {
-    const struct index_piece *x = *(const struct index_piece *const *)a;
-    const struct index_piece *y = *(const struct index_piece *const *)b;
-    int order = strcmp(x->name, y->name);
+    const struct placed *x = a, *y = b;
+    int order = strcmp(x->piece->name, y->piece->name);
 
     if (order) {
         return order;
@@ -22,24 +29,36 @@ static int by_name(const void *a, const void *b)
     if (x->file != y->file) { /* as they lie, for whoever reads all */
         return x->file < y->file ? -1 : 1;
     }
-    return x->begin < y->begin ? -1 : x->begin > y->begin;
+    return x->piece->begin < y->piece->begin ? -1 : x->piece->begin > y->piece->begin;
 }
 
-static bool is_same_tensor(const struct index_piece *a,
-                           const struct index_piece *b)
+static struct placed *sort(const struct part *parts, size_t n, size_t n_pieces)
+{
+    struct placed *sorted = pages_alloc(n_pieces + 1, sizeof(*sorted));
+    size_t k = 0;
+
+    for (size_t f = 0; sorted && f < n; f++) {
+        for (size_t i = 0; i < parts[f].n_pieces; i++) {
+            sorted[k++] = (struct placed){&parts[f].pieces[i], (uint32_t)f};
+        }
+    }
+    sort_items(sorted, k, sizeof(*sorted), by_name);
+    return sorted;
+}
+
+static bool is_same_tensor(const struct part_piece *a, const struct part_piece *b)
 {
     return strcmp(a->name, b->name) == 0;
 }
 
-static bool is_same_shape(const struct index_piece *a,
-                          const struct index_piece *b)
+static bool is_same_shape(const struct part_piece *a, const struct part_piece *b)
 {
     return a->n_dims == b->n_dims &&
            (a->n_dims == 0 || memcmp(a->shape, b->shape, a->n_dims *
                                      sizeof(*a->shape)) == 0);
 }
 
-static int check_alike(const struct index_piece *a, const struct index_piece *b,
+static int check_alike(const struct part_piece *a, const struct part_piece *b,
                        struct error *e)
 {
     _buf_ struct buf name = {0};
@@ -54,169 +73,122 @@ static int check_alike(const struct index_piece *a, const struct index_piece *b,
                       dtype_name(b->dtype), b->n_dims);
 }
 
-/* How much there will be of everything. */
-struct totals {
-    size_t tensors, name_bytes, dims, box_numbers;
-};
-
-static int count(const struct index_piece *const *sorted, size_t n,
-                 struct totals *ret, struct error *e)
+/* How many there will be of everything, but files and blocks. */
+static int count(const struct placed *sorted, size_t n, struct index *x,
+                 struct index_numbers *numbers, struct error *e)
 {
-    struct totals t = {0};
-
     for (size_t i = 0; i < n; i++) {
-        const struct index_piece *p = sorted[i];
+        const struct part_piece *p = sorted[i].piece;
 
         if (p->n_dims > BOX_MAX_DIMS) {
             return error_text(e, EINVAL, "a tensor with %u dimensions, and at "
                               "most %d are allowed", p->n_dims, BOX_MAX_DIMS);
         }
-        t.box_numbers += 2 * p->n_dims;
-        if (i > 0 && is_same_tensor(sorted[i - 1], p)) {
-            int rc = check_alike(sorted[i - 1], p, e);
+        numbers->boxes += 2 * p->n_dims;
+        if (i > 0 && is_same_tensor(sorted[i - 1].piece, p)) {
+            int rc = check_alike(sorted[i - 1].piece, p, e);
 
             if (rc < 0) {
                 return rc;
             }
             continue;
         }
-        t.tensors++;
-        t.name_bytes += strlen(p->name);
-        t.dims += p->n_dims;
+        x->n++;
+        numbers->name_bytes += strlen(p->name);
+        numbers->shapes += p->n_dims;
     }
-    *ret = t;
+    x->m = n;
     return 0;
 }
 
-static struct index *allocate(const struct totals *t, size_t n)
-{
-    _cleanup_(index) struct index *x = calloc(1, sizeof(*x));
-
-    if (!x) {
-        return NULL;
-    }
-    x->names = calloc(t->name_bytes + 1, 1);
-    x->name_ends = calloc(t->tensors + 1, sizeof(*x->name_ends));
-    x->dtypes = calloc(t->tensors + 1, 1);
-    x->n_dims = calloc(t->tensors + 1, 1);
-    x->shapes = calloc(t->dims + 1, sizeof(*x->shapes));
-    x->chunk_ends = calloc(t->tensors + 1, sizeof(*x->chunk_ends));
-    x->chunk_files = calloc(n + 1, sizeof(*x->chunk_files));
-    x->chunk_begins = calloc(n + 1, sizeof(*x->chunk_begins));
-    x->chunk_boxes = calloc(t->box_numbers + 1, sizeof(*x->chunk_boxes));
-    if (!x->names || !x->name_ends || !x->dtypes || !x->n_dims || !x->shapes ||
-        !x->chunk_ends || !x->chunk_files || !x->chunk_begins ||
-        !x->chunk_boxes) {
-        return NULL;
-    }
-    return take_ptr(&x);
-}
-
-/* Where there are none, NULL may stand for them. */
-static void copy_numbers(uint64_t *to, const uint64_t *from, size_t n)
+/* Where there are none, NULL may stand for them. Returns what is behind them. */
+static uint64_t *copy_numbers(uint64_t *to, const uint64_t *from, size_t n)
 {
     if (n > 0) {
         memcpy(to, from, n * sizeof(*to));
     }
+    return to + n;
 }
 
-static void add_tensor(struct index *x, const struct index_piece *p,
-                       size_t *n_dims)
+static void fill(struct index *x, const struct placed *sorted)
 {
-    size_t at = x->n ? x->name_ends[x->n - 1] : 0, len = strlen(p->name);
+    uint64_t *shape = x->shapes, *box = x->chunk_boxes;
+    size_t tensor = 0, name_end = 0;
 
-    memcpy(x->names + at, p->name, len);
-    x->name_ends[x->n] = at + len;
-    x->dtypes[x->n] = (uint8_t)p->dtype;
-    x->n_dims[x->n] = (uint8_t)p->n_dims;
-    copy_numbers(x->shapes + *n_dims, p->shape, p->n_dims);
-    *n_dims += p->n_dims;
-    x->n++;
-}
+    for (size_t i = 0; i < x->m; i++) {
+        const struct part_piece *p = sorted[i].piece;
 
-static void add_chunk(struct index *x, const struct index_piece *p,
-                      size_t *n_numbers)
-{
-    uint64_t *box = x->chunk_boxes + *n_numbers;
+        if (i == 0 || !is_same_tensor(sorted[i - 1].piece, p)) {
+            size_t len = strlen(p->name);
 
-    x->chunk_files[x->m] = p->file;
-    x->chunk_begins[x->m] = p->begin;
-    copy_numbers(box, p->at, p->n_dims);
-    copy_numbers(box + p->n_dims, p->len, p->n_dims);
-    *n_numbers += 2 * p->n_dims;
-    x->m++;
-    x->chunk_ends[x->n - 1] = x->m;
-}
-
-static void fill(struct index *x, const struct index_piece *const *sorted,
-                 size_t n)
-{
-    size_t n_dims = 0, n_numbers = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        if (i == 0 || !is_same_tensor(sorted[i - 1], sorted[i])) {
-            add_tensor(x, sorted[i], &n_dims);
+            memcpy(x->names + name_end, p->name, len);
+            name_end += len;
+            x->name_ends[tensor] = name_end;
+            x->dtypes[tensor] = (uint8_t)p->dtype;
+            x->n_dims[tensor] = (uint8_t)p->n_dims;
+            shape = copy_numbers(shape, p->shape, p->n_dims);
+            tensor++;
         }
-        add_chunk(x, sorted[i], &n_numbers);
+        x->chunk_files[i] = sorted[i].file;
+        x->chunk_begins[i] = p->begin;
+        box = copy_numbers(box, p->at, p->n_dims);
+        box = copy_numbers(box, p->len, p->n_dims);
+        x->chunk_ends[tensor - 1] = i + 1;
     }
 }
 
 /* The digests of all files, one after the other. */
-static int add_files(struct index *x, const struct index_file *files, size_t n)
+static void fill_blocks(struct index *x, const struct part *parts)
 {
-    size_t n_blocks = 0;
+    uint64_t *block = x->blocks;
 
-    for (size_t i = 0; i < n; i++) {
-        n_blocks += files[i].n_blocks;
+    for (size_t f = 0; f < x->f; f++) {
+        block = copy_numbers(block, parts[f].blocks, parts[f].n_blocks);
+        x->block_ends[f] = (uint64_t)(block - x->blocks);
     }
-    x->block_ends = calloc(n + 1, sizeof(*x->block_ends));
-    x->blocks = calloc(n_blocks + 1, sizeof(*x->blocks));
-    if (!x->block_ends || !x->blocks) {
-        return -ENOMEM;
-    }
-    for (n_blocks = 0; x->f < n; x->f++) {
-        copy_numbers(x->blocks + n_blocks, files[x->f].blocks,
-                     files[x->f].n_blocks);
-        n_blocks += files[x->f].n_blocks;
-        x->block_ends[x->f] = n_blocks;
-    }
-    return 0;
 }
 
-int index_create(const struct index_piece *pieces, size_t n,
-                 const struct index_file *files, size_t n_files,
-                 struct index **ret, struct error *e)
+/* It was given so, not read so. */
+static int as_given(int rc, struct error *e)
 {
-    _free_ const struct index_piece **sorted = calloc(n + 1, sizeof(*sorted));
-    _cleanup_(index) struct index *x = NULL;
-    struct totals t = {0};
+    if (rc != -ERR_FORMAT) {
+        return rc;
+    }
+    if (e) {
+        e->code = EINVAL;
+    }
+    return -EINVAL;
+}
+
+int index_create(const struct part *parts, size_t n, struct index **ret, struct error *e)
+{
+    _cleanup_(index) struct index *x = calloc(1, sizeof(*x));
+    struct index_numbers numbers = {0};
+    _free_ struct placed *sorted = NULL;
+    size_t n_pieces = 0;
     int rc;
 
+    for (size_t f = 0; f < n; f++) {
+        n_pieces += parts[f].n_pieces;
+        numbers.blocks += parts[f].n_blocks;
+    }
+    sorted = x ? sort(parts, n, n_pieces) : NULL;
     if (!sorted) {
-        return error_set(e, ENOMEM, "an index of %zu chunks", n);
+        return error_set(e, ENOMEM, "an index of %zu chunks", n_pieces);
     }
-    for (size_t i = 0; i < n; i++) {
-        sorted[i] = &pieces[i];
-    }
-    sort_items(sorted, n, sizeof(*sorted), by_name);
-    rc = count(sorted, n, &t, e);
+    x->f = n;
+    rc = count(sorted, n_pieces, x, &numbers, e);
     if (rc < 0) {
         return rc;
     }
-    x = allocate(&t, n);
-    if (!x || add_files(x, files, n_files) < 0) {
-        return error_set(e, ENOMEM, "an index of %zu chunks", n);
+    if (index_make_room(x, &numbers) < 0) {
+        return error_set(e, ENOMEM, "an index of %zu chunks", n_pieces);
     }
-    fill(x, sorted, n);
-    rc = index_check(x, e);
+    fill(x, sorted);
+    fill_blocks(x, parts);
+    rc = as_given(index_check(x, e), e);
     if (rc == 0) {
         *ret = take_ptr(&x);
-    }
-    if (rc == -ERR_FORMAT) { /* it was given so, not read so */
-        rc = -EINVAL;
-        if (e) {
-            e->code = EINVAL;
-        }
     }
     return rc;
 }

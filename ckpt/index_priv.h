@@ -14,7 +14,7 @@
 
 struct index {
     size_t n, m, f; /* tensors, chunks, files */
-    char *data; /* in which the arrays lie, or some of them; NULL: none */
+    char *data; /* encoded: in which the arrays lie, but those that are not aligned there */
     size_t len;
     char *names;
     uint64_t *name_ends;
@@ -35,11 +35,18 @@ struct index {
     bool *is_loaf;
 };
 
+/* Room for as many of all: n, m and f are set, and the others are given. What is not an array
+ * is in place. 0, -ENOMEM. */
+struct index_numbers {
+    size_t name_bytes, shapes, boxes, blocks;
+};
+int index_make_room(struct index *x, const struct index_numbers *numbers);
+
 /* Whether all that is in it fits together. The arrays have the lengths that n, m, f
  * and the ends say. Fills the last three. 0, -ERR_FORMAT, -ENOMEM. */
 int index_check(struct index *x, struct error *e);
 
-/* What can be encoded: those that `data` has, or that are the index's own. */
+/* But for `data`. */
 void index_free_arrays(struct index *x);
 
 #endif

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "ckpt/digest.h"
 #include "ckpt/index.h"
+#include "ckpt/part.h"
 #include "ckpt/plan.h"
 
 #include <inttypes.h>
@@ -47,44 +48,51 @@ static const struct cut cuts[] = {
 
 static const uint64_t piece_len[2] = {8, 16};
 
-static void make_index(const struct cut *cut, size_t n_chunks, struct buf *to)
+static struct buf make_index(const struct cut *cut, size_t n_chunks)
 {
     const uint64_t shape[2] = {piece_len[0] * cut->n[0], piece_len[1] * cut->n[1]};
     size_t n_each = cut->n[0] * cut->n[1], n_tensors = n_chunks / n_each;
-    struct index_piece *pieces = calloc(n_chunks, sizeof(*pieces));
-    struct index_file *files = calloc(SAVED_BY, sizeof(*files));
+    size_t most = n_chunks / SAVED_BY + 1; /* pieces of a rank */
+    struct part_piece *pieces = calloc(most * SAVED_BY, sizeof(*pieces));
+    struct part *parts = calloc(SAVED_BY, sizeof(*parts));
     uint64_t *corners = calloc(n_chunks, 2 * sizeof(*corners)), *blocks;
     char (*names)[NAME_BYTES] = calloc(n_tensors, NAME_BYTES);
-    uint64_t n_blocks = n_chunks / SAVED_BY * CHUNK_BYTES / DIGEST_BLOCK_BYTES + 1;
+    uint64_t n_blocks = most * CHUNK_BYTES / DIGEST_BLOCK_BYTES + 1;
     _cleanup_(index) struct index *x = NULL;
+    struct buf b = {0};
+    const char *data;
+    size_t len;
 
     blocks = calloc(n_blocks, sizeof(*blocks));
-    if (!pieces || !files || !corners || !names || !blocks) {
+    if (!pieces || !parts || !corners || !names || !blocks) {
         die("memory");
     }
+    for (size_t f = 0; f < SAVED_BY; f++) {
+        parts[f] = (struct part){.pieces = pieces + f * most, .blocks = blocks,
+                                 .n_blocks = n_blocks};
+    }
     for (size_t i = 0; i < n_chunks; i++) {
+        struct part *part = &parts[i % SAVED_BY];
         size_t tensor = i / n_each, k = i % n_each;
 
         snprintf(names[tensor], NAME_BYTES, "model.layers.%zu.weight", tensor);
         corners[2 * i] = piece_len[0] * (k / cut->n[1]);
         corners[2 * i + 1] = piece_len[1] * (k % cut->n[1]);
-        pieces[i] = (struct index_piece){names[tensor], DTYPE_F32, 2, shape,
-                                         corners + 2 * i, piece_len,
-                                         (uint32_t)(i % SAVED_BY),
-                                         i / SAVED_BY * CHUNK_BYTES};
+        part->pieces[part->n_pieces++] = (struct part_piece){
+            names[tensor], DTYPE_F32, 2, shape, corners + 2 * i, piece_len,
+            i / SAVED_BY * CHUNK_BYTES};
     }
-    for (size_t i = 0; i < SAVED_BY; i++) {
-        files[i] = (struct index_file){blocks, n_blocks};
-    }
-    if (index_create(pieces, n_chunks, files, SAVED_BY, &x, NULL) < 0 ||
-        index_encode(x, to) < 0) {
+    if (index_create(parts, SAVED_BY, &x, NULL) < 0) {
         die("make an index");
     }
+    data = index_bytes(x, &len);
+    buf_append(&b, data, len);
     free(pieces);
-    free(files);
+    free(parts);
     free(corners);
     free(names);
     free(blocks);
+    return b;
 }
 
 /* Of each tensor what one of other ranks, fewer, has of it: a part in the dimension that
@@ -162,7 +170,7 @@ int main(int argc, char **argv)
                         "(at least %d)\n", SAVED_BY);
         return 2;
     }
-    make_index(cut, n_chunks / SAVED_BY * SAVED_BY, &encoded);
+    encoded = make_index(cut, n_chunks / SAVED_BY * SAVED_BY);
     for (int i = 0; i < atoi(argv[2]); i++) {
         printf("%" PRIu64 "\n", plan_ns(&encoded));
         fflush(stdout);

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "base/cleanup.h"
+#include "ckpt/index_bed.h"
 #include "ckpt/plan.h"
 #include "tests/lib/tap.h"
 
@@ -51,7 +52,7 @@ static void save(struct bed *bed, const struct box *boxes, size_t n,
             }
         }
     }
-    if (index_create(pieces, n, files, MAX_FILES, &bed->index, &e) < 0) {
+    if (index_bed_create(pieces, n, files, MAX_FILES, &bed->index, &e) < 0) {
         bail_out("no index: %s", e.text);
     }
 }
@@ -211,7 +212,7 @@ static void test_refuses(void)
     is_int(plan_make(bed.index, &want, 1, 64, &p, &e), -EINVAL, "outside");
     like(e.text, "tensor 'w' has no [1:7, 0:1]", "and why");
     index_destroy(bed.index);
-    index_create(&nibbles, 1, files, 1, &x, NULL);
+    index_bed_create(&nibbles, 1, files, 1, &x, NULL);
     want = (struct plan_want){0, half.at, half.len, false};
     is_int(plan_make(x, &want, 1, 64, &p, &e), -EINVAL, "half of nibbles");
     like(e.text, "elements of 4 bits", "and why");
