@@ -88,8 +88,10 @@ void image_copy_begin_fill(struct image_copy *c, const struct image *im, struct 
 /* Before anybody helps: how far it is may be read at `n_there`, which is 0. It takes a flag
  * for each block, false, which is borrowed until it ends. */
 void image_copy_tell(struct image_copy *c, _Atomic uint64_t *n_there, bool *is_there);
-/* Starts up to `n_threads` - 1 more, and waits for those. */
-void image_copy_help(struct image_copy *c, unsigned n_threads);
+/* Starts up to `n_threads` - 1 more, and waits for those. Before it helps it calls `first`,
+ * where that is not NULL. */
+void image_copy_help(struct image_copy *c, unsigned n_threads, void (*first)(void *arg),
+                     void *arg);
 /* Waits for all who help; who comes later does nothing. 0, or what any of them failed of. */
 int image_copy_end(struct image_copy *c, struct error *e);
 

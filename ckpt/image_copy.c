@@ -244,7 +244,8 @@ void image_copy_tell(struct image_copy *c, _Atomic uint64_t *n_there, bool *is_t
     c->is_there = is_there;
 }
 
-void image_copy_help(struct image_copy *c, unsigned n_threads)
+void image_copy_help(struct image_copy *c, unsigned n_threads, void (*first)(void *arg),
+                     void *arg)
 {
     pthread_t threads[MAX_THREADS];
     uint64_t next = atomic_load(&c->next);
@@ -255,6 +256,9 @@ void image_copy_help(struct image_copy *c, unsigned n_threads)
     while (n + 1 < n_threads && n + 1 < left &&
            thread_start(&threads[n], copy_blocks, c) == 0) {
         n++;
+    }
+    if (first) {
+        first(arg);
     }
     copy_blocks(c);
     while (n > 0) {

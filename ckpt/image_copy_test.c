@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { N = 20000, MANY = 1 << 20 };
 
@@ -120,7 +121,7 @@ static void test_copy(uint64_t bytes, uint64_t least)
     ok(sum > least, "%llu bytes of tensors", (unsigned long long)sum);
     memset(room, 0x5a, BEFORE + im.bytes + BEHIND);
     image_copy_begin(&c, &im, to, false);
-    image_copy_help(&c, 3);
+    image_copy_help(&c, 3, NULL, NULL);
     is_int(image_copy_end(&c, &e), 0, "are copied");
     for (uint64_t at = 0; at < im.bytes; at += PART) {
         size_t n = im.bytes - at < PART ? im.bytes - at : PART;
@@ -226,7 +227,7 @@ static int end(void)
 
 static void *help(void *arg)
 {
-    image_copy_help(&copy, 1);
+    image_copy_help(&copy, 1, NULL, NULL);
     return arg;
 }
 
@@ -240,7 +241,7 @@ static pthread_t hold(int block)
         bail_out("no thread");
     }
     sem_wait(&is_held);
-    image_copy_help(&copy, 1);
+    image_copy_help(&copy, 1, NULL, NULL);
     return t;
 }
 
@@ -269,7 +270,7 @@ static void test_failed(void)
 {
     for (failing = 0; failing < N_BLOCKS; failing++) {
         begin(N_BLOCKS);
-        image_copy_help(&copy, 1);
+        image_copy_help(&copy, 1, NULL, NULL);
         is_int((intmax_t)n_there, failing, "block %d fails", failing);
         is_int(end(), -EREMOTEIO, "and the copy");
         begin(N_BLOCKS);
@@ -290,7 +291,7 @@ static void test_not_told(void)
 {
     begin(N_BLOCKS);
     image_copy_begin(&copy, &image, to, false);
-    image_copy_help(&copy, 2);
+    image_copy_help(&copy, 2, NULL, NULL);
     is_int((intmax_t)n_there, 0, "who does not ask is not told");
     ok(!flags[0] && is_whole(N_BLOCKS - 1), "it is copied as well");
     is_int(end(), 0, "to its end");
@@ -323,12 +324,42 @@ static void test_watched(void)
     if (thread_start(&t, watch, NULL) != 0) {
         bail_out("no thread");
     }
-    image_copy_help(&copy, 4);
+    image_copy_help(&copy, 4, NULL, NULL);
     is_over = true;
     pthread_join(t, NULL);
     is_int((int)n_not_whole, 0, "all that is counted is whole, by four threads");
     is_int((intmax_t)n_there, N_MANY, "and it comes to its end");
     is_int(end(), 0, "without a failure");
+}
+
+/* What is to be done beside it is done at once, while others copy: all of it here, as it
+ * waits for that; or before, where nobody helps. */
+static int n_first;
+static uint64_t n_first_there;
+
+static void first(void *arg)
+{
+    (void)arg;
+    n_first++;
+    for (int i = 0; i < 20000 && n_there < n_first_there; i++) {
+        usleep(1000);
+    }
+    n_first_there = n_there;
+}
+
+static void test_first(void)
+{
+    begin(N_MANY);
+    n_first_there = N_MANY;
+    image_copy_help(&copy, 2, first, NULL);
+    ok(n_first == 1 && n_first_there == N_MANY, "others copy while something else is done");
+    is_int(end(), 0, "and nothing is missing");
+    begin(N_MANY);
+    n_first_there = 0;
+    image_copy_help(&copy, 1, first, NULL);
+    ok(n_first == 2 && n_first_there == 0, "one alone does that first");
+    is_int((intmax_t)n_there, N_MANY, "and then copies");
+    is_int(end(), 0, "all of it");
 }
 
 int main(void)
@@ -345,6 +376,7 @@ int main(void)
     test_failed();
     test_not_told();
     test_watched();
+    test_first();
     is_int((int)n_early, 0, "no block is counted while it is copied");
     return tap_done();
 }

@@ -286,7 +286,7 @@ static int read_part(void *arg, uint64_t at, size_t len, void *to, struct error 
     return 0;
 }
 
-/* Behind the image. */
+/* Behind the image, which need not be all there yet. */
 static int put_part(struct agent_way *w, const struct save_job *job, struct error *e)
 {
     const struct fill_source source = {read_part, w, false};
@@ -335,15 +335,34 @@ static void tell_fill(struct agent_way *w, const struct save_job *job)
     }
 }
 
+/* While others copy: to seal it takes as long as to copy some blocks. */
+struct putting {
+    struct agent_way *way;
+    const struct save_job *job;
+    struct error error;
+    int rc;
+};
+
+static void put_part_first(void *arg)
+{
+    struct putting *p = arg;
+
+    p->rc = put_part(p->way, p->job, &p->error);
+}
+
 static int put(void *self, const struct save_job *job, struct error *e)
 {
     struct agent_way *w = self;
+    struct putting part = {.way = w, .job = job};
     int rc;
 
     tell_fill(w, job);
-    image_copy_help(&w->copy, job->n_threads);
+    image_copy_help(&w->copy, job->n_threads, put_part_first, &part);
     rc = image_copy_end(&w->copy, e);
-    rc = rc < 0 ? rc : put_part(w, job, e);
+    if (rc == 0 && part.rc < 0) {
+        *e = part.error;
+        rc = part.rc;
+    }
     if (rc < 0 && w->fill) {
         cut_fill(w);
     }
@@ -355,7 +374,7 @@ static void help(void *self, unsigned n_threads)
 {
     struct agent_way *w = self;
 
-    image_copy_help(&w->copy, n_threads);
+    image_copy_help(&w->copy, n_threads, NULL, NULL);
 }
 
 static struct worker_snap_want want(const char *uuid, enum worker_snap_level level)

@@ -153,8 +153,13 @@ int __wrap_fallocate(int fd, int mode, off_t at, off_t len);
 ssize_t __wrap_pwrite(int fd, const void *data, size_t len, off_t at)
 {
     struct save_agent_bed *b = &save_agent_bed;
+    bool is_part = (uint64_t)at >= SNAP_PAGE_BYTES + b->image.bytes;
 
-    if (b->is_held && pthread_equal(pthread_self(), b->writer)) {
+    if (is_part && b->fault == SAVE_AGENT_PART_FAILS) {
+        errno = ENOSPC;
+        return -1;
+    }
+    if (b->is_held && !is_part && pthread_equal(pthread_self(), b->writer)) {
         b->is_held = false;
         sem_post(&b->is_writing);
         sem_wait(&b->may_write);

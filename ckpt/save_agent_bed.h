@@ -20,6 +20,7 @@ enum save_agent_fault {
     SAVE_AGENT_NO_FAULT,
     SAVE_AGENT_WRITER_FAILS, /* while the helper fills its block */
     SAVE_AGENT_HELPER_FAILS, /* when the writer has done its own */
+    SAVE_AGENT_PART_FAILS,   /* what is written behind the image */
 };
 
 struct save_agent_bed {

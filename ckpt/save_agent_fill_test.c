@@ -192,5 +192,6 @@ int main(void)
     test_sizes(&save_agent_bed);
     test_too_little(&save_agent_bed, "who writes", SAVE_AGENT_WRITER_FAILS);
     test_too_little(&save_agent_bed, "who helps", SAVE_AGENT_HELPER_FAILS);
+    test_too_little(&save_agent_bed, "what it says of itself", SAVE_AGENT_PART_FAILS);
     return tap_done();
 }
