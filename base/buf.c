@@ -3,13 +3,13 @@
 
 #include "base/buf.h"
 
+#include "base/pages.h"
 #include "base/str.h"
 
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 void buf_release(struct buf *b)
 {
@@ -60,7 +60,7 @@ char *buf_reserve_page(struct buf *b, size_t n)
     if (b->data || b->failed || n > SIZE_MAX / 4) {
         return buf_reserve(b, n);
     }
-    if (posix_memalign(&at, (size_t)sysconf(_SC_PAGESIZE), n + 1) != 0) {
+    if (posix_memalign(&at, pages_bytes(), n + 1) != 0) {
         b->failed = true;
         return NULL;
     }

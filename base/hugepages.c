@@ -32,11 +32,6 @@ static void read_rule(const char *path, char *to, size_t size)
     to[n > 0 ? n : 0] = '\0';
 }
 
-static size_t page_bytes(void)
-{
-    return (size_t)sysconf(_SC_PAGESIZE);
-}
-
 static size_t find_bytes(void)
 {
     char enabled[128], number[32];
@@ -48,7 +43,7 @@ static size_t find_bytes(void)
     }
     read_rule(RULES "hpage_pmd_size", number, sizeof(number));
     n = strtoull(number, NULL, 10);
-    return n > page_bytes() && n <= LARGEST && (n & (n - 1)) == 0 ? (size_t)n : 0;
+    return n > pages_bytes() && n <= LARGEST && (n & (n - 1)) == 0 ? (size_t)n : 0;
 }
 
 void hugepages_look(struct hugepages *ret, size_t len)
@@ -79,7 +74,7 @@ static void *map(size_t huge, size_t len, int prot, int flags, int fd)
     if (before > 0) {
         munmap(around, before);
     }
-    len = (len + page_bytes() - 1) / page_bytes() * page_bytes();
+    len = (len + pages_bytes() - 1) / pages_bytes() * pages_bytes();
     munmap(at + len, (size_t)(around + room - (at + len)));
     return at;
 }
@@ -108,7 +103,7 @@ char *hugepages_buffer(size_t len)
  * memory of another kind, as of a file, that it never does. */
 static bool make(const struct hugepages *h, char *at)
 {
-    if (pages_take(at, page_bytes()) < 0) {
+    if (pages_take(at, pages_bytes()) < 0) {
         return false;
     }
     return madvise(at, h->bytes, COLLAPSE) == 0 || errno == EAGAIN || errno == EBUSY ||

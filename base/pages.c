@@ -15,7 +15,7 @@ enum {
     MANY_BYTES = 1 << 20,
 };
 
-static size_t page_bytes(void)
+size_t pages_bytes(void)
 {
     return (size_t)sysconf(_SC_PAGESIZE);
 }
@@ -24,7 +24,7 @@ bool pages_are_sparse(void *at, size_t len)
 {
     enum { AT_ONCE = 512 };
     unsigned char there[AT_ONCE];
-    size_t page = page_bytes(), before = (uintptr_t)at % page;
+    size_t page = pages_bytes(), before = (uintptr_t)at % page;
     size_t n = (before + len + page - 1) / page, n_there = 0;
 
     for (size_t i = 0; i < n; i += AT_ONCE) {
@@ -42,7 +42,7 @@ bool pages_are_sparse(void *at, size_t len)
 
 static int populate(void *at, size_t len, int how)
 {
-    size_t before = (uintptr_t)at % page_bytes();
+    size_t before = (uintptr_t)at % pages_bytes();
 
     return madvise((char *)at - before, before + len, how) < 0 ? -errno : 0;
 }

@@ -10,6 +10,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Of one. */
+size_t pages_bytes(void);
+
 /* Whether most of those that bytes [at, at + len) lie in, of private memory, are still to
  * come. False where that cannot be found out. */
 bool pages_are_sparse(void *at, size_t len);

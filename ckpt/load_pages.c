@@ -12,7 +12,6 @@
 enum {
     NEAR_BYTES = 4096,        /* what lies closer to each other has no page between it */
     MANY_BYTES = 64 << 10,    /* to ask for fewer costs more than it saves */
-    FEW_BYTES = 4096,         /* at a time, where others would have to wait for more */
     UNIT_BYTES = 2 << 20,     /* as huge pages have, where the kernel gives such by itself */
     AHEAD_BYTES = 16 << 20,   /* to get less ahead is not worth a thread */
 };
@@ -177,8 +176,10 @@ static int compare(const void *number, const void *range)
  * between two tensors is not the program's to touch. */
 static void take_by_and_by(uintptr_t begin, uintptr_t end)
 {
-    for (uintptr_t at = begin; at < end; at += FEW_BYTES) {
-        pages_take((void *)at, end - at < FEW_BYTES ? end - at : FEW_BYTES);
+    size_t page = pages_bytes();
+
+    for (uintptr_t at = begin; at < end; at += page) {
+        pages_take((void *)at, end - at < page ? end - at : page);
     }
 }
 

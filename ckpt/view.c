@@ -4,6 +4,7 @@
 #include "ckpt/view.h"
 
 #include "base/cleanup.h"
+#include "base/pages.h"
 #include "base/str.h"
 
 #include <errno.h>
@@ -98,11 +99,6 @@ struct view_map *views_find(struct views *l, const struct view_source *s)
     return NULL;
 }
 
-static uint64_t page_bytes(void)
-{
-    return (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
 static int check_file(const struct view_source *s, struct view_map *m, struct error *e)
 {
     struct stat st;
@@ -124,7 +120,7 @@ static int check_file(const struct view_source *s, struct view_map *m, struct er
 static int map_bytes(const struct view_source *s, struct view_map *m, uint64_t begin,
                      uint64_t end, struct error *e)
 {
-    uint64_t from = (s->skip + begin) / page_bytes() * page_bytes();
+    uint64_t from = (s->skip + begin) / pages_bytes() * pages_bytes();
     int access = m->is_writable ? PROT_READ | PROT_WRITE : PROT_READ;
     void *at = mmap(NULL, s->skip + end - from, access, MAP_PRIVATE, s->fd,
                     (off_t)from);
