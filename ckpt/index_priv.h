@@ -35,18 +35,19 @@ struct index {
     bool *is_loaf;
 };
 
-/* Room for as many of all: n, m and f are set, and the others are given. What is not an array
- * is in place. 0, -ENOMEM. */
+/* Numbers that n, m and f do not say. */
 struct index_numbers {
     size_t name_bytes, shapes, boxes, blocks;
 };
+/* Makes `data` for as many: encoded, but for what goes into the arrays, which the caller fills.
+ * 0, -ENOMEM. */
 int index_make_room(struct index *x, const struct index_numbers *numbers);
 
 /* Whether all that is in it fits together. The arrays have the lengths that n, m, f
  * and the ends say. Fills the last three. 0, -ERR_FORMAT, -ENOMEM. */
 int index_check(struct index *x, struct error *e);
 
-/* But for `data`. */
+/* Those that do not lie in `data`. */
 void index_free_arrays(struct index *x);
 
 #endif
