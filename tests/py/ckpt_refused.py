@@ -238,6 +238,32 @@ def containers(where):
     ok(_tree.build([*node[:2], "Later"], {}) == {3: 2, 7: 1}, "as have we of later ones")
 
 
+def nested(n, end):
+    """So many levels."""
+    for i in range(n):
+        end = [end] if i % 2 else {"k": end}
+    return end
+
+
+def deep(where):
+    """What is nested deeper than its description could be read, and what never ends."""
+    with ckpt.Checkpoints(where) as c:
+        c.save(1, nested(128, 5), per_rank=nested(128, np.ones(2)))
+        got, into = c.load(1), nested(128, np.zeros(2))
+        ok(got.state == nested(128, 5), "128 levels come back")
+        c.save(2, nested(128, np.ones(2)))
+        c.load(2, into=into)
+        ok(str(into) == str(nested(128, np.ones(2))) == str(got.per_rank), "as what is loaded into, and a rank's own")
+        endless = {"a": [1]}
+        endless["a"].append(endless)
+        for what, state in (("129 levels", nested(129, 5)), ("20000", nested(20000, 5)), ("endless ones", endless)):
+            error = failure(lambda: c.save(3, state))
+            ok(is_told(error, TypeError, "state, '", "is more than 128 levels deep, or has itself in it"), f"{what} are refused: {error}")
+        error = failure(lambda: c.save(3, {}, per_rank=endless))
+        ok(is_told(error, TypeError, "per_rank, 'a.1.a.1"), "also of a rank's own")
+        ok(c.latest() == 2, "and nothing is saved of that")
+
+
 def asked(where):
     """Numbers of NumPy, what was never saved, and what is not there."""
     with ckpt.Checkpoints(where) as c:
@@ -265,6 +291,7 @@ def asked(where):
 
 containers(root + ".containers")
 asked(root + ".asked")
+deep(root + ".deep")
 threads(root + ".threads")
 within(root + ".within")
 numbers(root + ".numbers")
