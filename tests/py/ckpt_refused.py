@@ -8,10 +8,12 @@ import collections
 import copy
 import json
 import logging
+import os
 import pickle
 import signal
 import sys
 import threading
+import warnings
 
 import numpy as np
 
@@ -264,6 +266,25 @@ def deep(where):
         ok(c.latest() == 2, "and nothing is saved of that")
 
 
+def too_early(where):
+    """Processes of torchrun that do not know of each other yet."""
+    env = {"TORCHELASTIC_RUN_ID": "none", "RANK": "0", "WORLD_SIZE": "2"}
+    for what, values, group, n in (
+        ("in a world of one", {**env, "WORLD_SIZE": "1"}, None, 0),
+        ("that say so", env, (0, 1, lambda data: [data]), 0),
+        ("but not rank 0", {**env, "RANK": "1"}, None, 0),
+        ("of two", env, None, 1),
+        ("a second time", env, None, 0),
+    ):
+        os.environ.update(values)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            ckpt.Checkpoints(where, group=group).close()
+        ok([w.filename for w in told] == [__file__] * n and all("after init_process_group()" in str(w.message) for w in told), f"alone {what}: {n}")
+    for name in env:
+        del os.environ[name]
+
+
 def asked(where):
     """Numbers of NumPy, what was never saved, and what is not there."""
     with ckpt.Checkpoints(where) as c:
@@ -292,6 +313,7 @@ def asked(where):
 containers(root + ".containers")
 asked(root + ".asked")
 deep(root + ".deep")
+too_early(root + ".early")
 threads(root + ".threads")
 within(root + ".within")
 numbers(root + ".numbers")

@@ -42,9 +42,13 @@ def torch_group(process_group: Any = None) -> Group:
     return dist.get_rank(process_group), world, gather
 
 
+def is_torch_initialized() -> bool:
+    dist = sys.modules.get("torch.distributed")  # who has initialized it has imported it
+    return dist is not None and bool(dist.is_available() and dist.is_initialized())
+
+
 def torch_ranks() -> Optional[Group]:
     """All of torch.distributed, where it is at work, as in what torchrun has started."""
-    dist = sys.modules.get("torch.distributed")  # who has initialized it has imported it
-    if dist is None or not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
+    if not is_torch_initialized() or sys.modules["torch.distributed"].get_world_size() == 1:
         return None
     return torch_group()
