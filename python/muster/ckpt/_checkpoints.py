@@ -790,7 +790,7 @@ def _named(metrics: Any) -> Any:
 def _is_finite(name: str, value: Any) -> bool:
     try:
         return math.isfinite(value)
-    except (TypeError, OverflowError):
+    except (TypeError, OverflowError, ValueError, RuntimeError):  # PyTorch's, of many elements, among them
         raise TypeError(f"metrics, '{name}': expected a number, found {value!r:.60}") from None
 
 
