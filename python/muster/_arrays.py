@@ -342,7 +342,7 @@ def clone(value: Any) -> Any:
 
 def is_moved(value: Any, address: int) -> bool:
     """Whether its memory is not there any more, as after a resize of its storage."""
-    return library_of(value) == "torch" and bool(value.data_ptr() != address)
+    return bool((value.data_ptr() if library_of(value) == "torch" else value.ctypes.data) != address)
 
 
 def was_written(tensors: Sequence[Any]) -> None:

@@ -25,6 +25,8 @@ from . import _arrays
 Node = List[Any]
 Inline = Callable[[str, Any], Tuple[str, List[int], bytes]]
 
+DEEPEST = 128  # Python's JSON reads few hundreds, of which a level here takes three
+
 _DICTS = {"OrderedDict": collections.OrderedDict, "Counter": collections.Counter}
 
 
@@ -50,7 +52,12 @@ def _join(path: str, key: Any) -> str:
 
 
 def _flatten(
-    value: Any, path: str, is_tensor: Callable[[Any], str], inline: Optional[Inline], tensors: Dict[str, Any]
+    value: Any,
+    path: str,
+    is_tensor: Callable[[Any], str],
+    inline: Optional[Inline],
+    tensors: Dict[str, Any],
+    depth: int = 0,
 ) -> Node:
     library = is_tensor(value)
     if library:
@@ -65,12 +72,14 @@ def _flatten(
             )
         tensors[name] = value
         return ["tensor", name, library]
+    inside = (is_tensor, inline, tensors, depth + 1)
+    if depth > DEEPEST:
+        raise Unfit(f"{_of(f'{path:.40}...')} is more than {DEEPEST} levels deep, or has itself in it: expected fewer")
     if isinstance(value, Mapping):
-        children = value.items()
-        node = ["dict", [[_key(k, path), _flatten(v, _join(path, k), is_tensor, inline, tensors)] for k, v in children]]
-        return node + [name for name, kind in _DICTS.items() if isinstance(value, kind)]
+        children = [[_key(k, path), _flatten(v, _join(path, k), *inside)] for k, v in value.items()]
+        return ["dict", children] + [name for name, kind in _DICTS.items() if isinstance(value, kind)]
     if isinstance(value, (list, tuple)):
-        items = [_flatten(v, _join(path, i), is_tensor, inline, tensors) for i, v in enumerate(value)]
+        items = [_flatten(v, _join(path, i), *inside) for i, v in enumerate(value)]
         return ["list" if isinstance(value, list) else "tuple", items]
     number = _arrays.bytes_of_number(value)  # some of them are float, too
     if number is not None:

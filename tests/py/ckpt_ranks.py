@@ -2,10 +2,11 @@
 """Workers save and load together: rows of a matrix, a vector that all have, and
 something of each one's own.
 
-    ckpt_ranks.py save|lazy|load|gone|differ|values|more|middle|nothing|unlike DIRECTORY STEP
+    ckpt_ranks.py save|lazy|load|gone|differ|values|more|middle|tied|nothing|unlike DIRECTORY STEP
 
 `differ`, `values`, `more` and `middle`: ranks have not what they should: a row is missing, a
 value is not the same, one has a tensor more, or has it before others.
+`tied`: one has two names for one tensor, and others two tensors.
 `unlike`: they do not have the same numbers in a tensor that all have.
 `nothing`: one tensor is all of one rank's.
 `gone`: to load, and the last rank does not see any longer what is newer than that step.
@@ -39,6 +40,8 @@ if what == "more" and rank == 1:
     state["shared2"] = shared
 if what == "middle" and rank == 1:
     state = {"m": state["m"], "extra": np.zeros(3, np.float32), **state}
+if what == "tied":
+    state["again"] = shared if rank == 1 else shared.copy()
 if what == "nothing":
     state["extra"] = ckpt.Piece(np.zeros((3 * rank, 2)), (3, 2), (0, 0))
 with ckpt.Checkpoints(root) as c:

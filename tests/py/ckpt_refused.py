@@ -8,10 +8,12 @@ import collections
 import copy
 import json
 import logging
+import os
 import pickle
 import signal
 import sys
 import threading
+import warnings
 
 import numpy as np
 
@@ -238,6 +240,51 @@ def containers(where):
     ok(_tree.build([*node[:2], "Later"], {}) == {3: 2, 7: 1}, "as have we of later ones")
 
 
+def nested(n, end):
+    """So many levels."""
+    for i in range(n):
+        end = [end] if i % 2 else {"k": end}
+    return end
+
+
+def deep(where):
+    """What is nested deeper than its description could be read, and what never ends."""
+    with ckpt.Checkpoints(where) as c:
+        c.save(1, nested(128, 5), per_rank=nested(128, np.ones(2)))
+        got, into = c.load(1), nested(128, np.zeros(2))
+        ok(got.state == nested(128, 5), "128 levels come back")
+        c.save(2, nested(128, np.ones(2)))
+        c.load(2, into=into)
+        ok(str(into) == str(nested(128, np.ones(2))) == str(got.per_rank), "as what is loaded into, and a rank's own")
+        endless = {"a": [1]}
+        endless["a"].append(endless)
+        for what, state in (("129 levels", nested(129, 5)), ("20000", nested(20000, 5)), ("endless ones", endless)):
+            error = failure(lambda: c.save(3, state))
+            ok(is_told(error, TypeError, "state, '", "is more than 128 levels deep, or has itself in it"), f"{what} are refused: {error}")
+        error = failure(lambda: c.save(3, {}, per_rank=endless))
+        ok(is_told(error, TypeError, "per_rank, 'a.1.a.1"), "also of a rank's own")
+        ok(c.latest() == 2, "and nothing is saved of that")
+
+
+def too_early(where):
+    """Processes of torchrun that do not know of each other yet."""
+    env = {"TORCHELASTIC_RUN_ID": "none", "RANK": "0", "WORLD_SIZE": "2"}
+    for what, values, group, n in (
+        ("in a world of one", {**env, "WORLD_SIZE": "1"}, None, 0),
+        ("that say so", env, (0, 1, lambda data: [data]), 0),
+        ("but not rank 0", {**env, "RANK": "1"}, None, 0),
+        ("of two", env, None, 1),
+        ("a second time", env, None, 0),
+    ):
+        os.environ.update(values)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            ckpt.Checkpoints(where, group=group).close()
+        ok([w.filename for w in told] == [__file__] * n and all("after init_process_group()" in str(w.message) for w in told), f"alone {what}: {n}")
+    for name in env:
+        del os.environ[name]
+
+
 def asked(where):
     """Numbers of NumPy, what was never saved, and what is not there."""
     with ckpt.Checkpoints(where) as c:
@@ -265,6 +312,8 @@ def asked(where):
 
 containers(root + ".containers")
 asked(root + ".asked")
+deep(root + ".deep")
+too_early(root + ".early")
 threads(root + ".threads")
 within(root + ".within")
 numbers(root + ".numbers")

@@ -205,6 +205,13 @@ with ckpt.Checkpoints(root + ".freed") as c:
         text = f"step {step}: the memory of '7' was freed"
         ok(end() and len(said.texts) < 2, f"memory that is freed before the fence: {what}")
 
+with ckpt.Checkpoints(root + ".freed.np") as c:
+    array = np.ones(1000)
+    c.save(1, {"a": array, "t": torch.ones(3)}, lazy=True)
+    array.resize(1 << 20, refcheck=False)
+    ok(raises(ckpt.CheckpointError, c.fence, "step 1: the memory of 'a' was freed"), "that of an array, too")
+
+
 def cut(tensor, n):
     """Its storage has only so many bytes."""
     (tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()).resize_(n)
@@ -268,6 +275,7 @@ with ckpt.Checkpoints(root + ".steps") as c:
     ok(raises(ValueError, lambda: c.wait(-1), "save -1: expected"), "there is no save of a negative number")
     ok(raises(TypeError, lambda: c.save(1, {}, metrics=[1]), "metrics: expected names"), "metrics have names")
     ok(raises(TypeError, lambda: c.save(1, {}, metrics={"a": 10**400}), "metrics, 'a': expected a number"), "and are no larger than a float")
+    ok(raises(TypeError, lambda: c.save(1, {}, metrics={"a": torch.ones(2)}), "metrics, 'a': expected a number"), "each of them one number")
     piece = ckpt.Piece(torch.empty(0), (0, 3), flat=0)
     c.save(5, {"nothing": piece})
     ok(c.load(5).state["nothing"].shape == (0, 3), "a range of a tensor without elements is all of it")

@@ -244,6 +244,17 @@ def gathering(where):
         ok(c.latest() is None, "and works again")
 
 
+def unnamed():
+    """A process group of which nobody says by what."""
+    import torch.distributed as dist
+
+    dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1)
+    for group in (None, dist.new_group([0])):
+        rank, world, gather = ckpt.torch_group(group)
+        ok((rank, world, gather(b"abc")) == (0, 1, [b"abc"]), f"a process group that is {dist.get_backend(group)}")
+    dist.destroy_process_group()
+
+
 def names(c):
     c.save(7, {"a": torch.ones(2), "b": torch.ones(3), "l": [torch.ones(1), 5]})
     into = {"a": torch.zeros(2), "new": torch.zeros(4)}
@@ -468,6 +479,7 @@ again(root + ".again")
 again_through_dcp(root + ".again.dcp")
 again_described(root + ".again.tree")
 gathering(root + ".group")
+unnamed()
 guide = pathlib.Path(os.environ["MUSTER_SRCDIR"], "doc/python.md").read_text()
 (loop,) = (block for block in guide.split("```python\n") if "set_state_dict(" in block.split("```")[0])
 told(loop.split("```")[0], root + ".guide", "doc/python.md")

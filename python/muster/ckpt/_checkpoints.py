@@ -739,23 +739,39 @@ def _key_at(description: Dict[str, Any], place: int) -> str:
         if place >= begin + size:
             begin += size + 2
             continue
-        path = _tree.path_at(value, place - begin) if key == "tree" else ""
-        return f"'{path}' of the state" if path else _tensor_at(value, place - begin) if key == "tensors" else "the state"
+        inside = place - begin
+        path = _tree.path_at(value, inside) if key == "tree" else ""
+        if path:
+            return f"'{path}' of the state"
+        return _tensor_at(value, inside) if key == "tensors" else _tie_at(value, inside) if key == "ties" else "the state"
     return "the state"
+
+
+def _name_at(entries: Mapping[str, Any], place: int) -> Optional[str]:
+    """Of which entry that byte of their text is; None: they end there."""
+    end = 0
+    for name, value in entries.items():
+        end += len(json.dumps({name: value})) - (end == 0)  # a bracket is before it, or a comma and a blank
+        if place < end:
+            return name
+    return None
 
 
 def _tensor_at(tensors: Dict[str, Sequence[Any]], place: int) -> str:
     """The same of the list of tensors: what this rank has there, and what can be done."""
-    here, end = "no more", 0
-    for name, (dtype, shape) in tensors.items():
-        end += len(json.dumps({name: [dtype, shape]})) - (end == 0)  # a bracket is before it, or a comma and a blank
-        if place < end:
-            here = f"'{name}', {dtype} {list(shape)}"
-            break
+    name = _name_at(tensors, place)
+    here = "no more" if name is None else f"'{name}', {tensors[name][0]} {list(tensors[name][1])}"
     return (
         f"what tensors there are: this rank has {here} there; expected the same keys in the same order on all "
         "ranks, with a Piece without elements where one has nothing of a tensor, or muster.ckpt.dcp.Writer"
     )
+
+
+def _tie_at(ties: Dict[str, str], place: int) -> str:
+    """The same of what is tied."""
+    name = _name_at(ties, place)
+    here = "none there" if name is None else f"'{name}' tied to '{ties[name]}'"
+    return f"which tensors are one memory: this rank has {here}; expected the same ones tied on all ranks, or none"
 
 
 def _of_one_rank(name: str, value: Any) -> Tuple[str, List[int], bytes]:
@@ -774,7 +790,7 @@ def _named(metrics: Any) -> Any:
 def _is_finite(name: str, value: Any) -> bool:
     try:
         return math.isfinite(value)
-    except (TypeError, OverflowError):
+    except (TypeError, OverflowError, ValueError, RuntimeError):  # PyTorch's, of many elements, among them
         raise TypeError(f"metrics, '{name}': expected a number, found {value!r:.60}") from None
 
 

@@ -12,7 +12,7 @@ import weakref
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from .. import _arrays, _libckpt as lib, _placed
-from ._group import Group, torch_ranks
+from ._group import Group, is_torch_initialized, torch_ranks
 
 ENOENT, EFAULT, EBUSY, EINVAL, EDEADLK, ENODATA, EILSEQ, EOPNOTSUPP, ETIMEDOUT = 2, 14, 16, 22, 35, 61, 84, 95, 110
 # As muster_ckpt_load() has it: what is asked for is not what a checkpoint has (ENODATA,
@@ -134,6 +134,19 @@ def _tell_what_is_ignored(group: Optional[Group], options: lib.Options) -> None:
         )
 
 
+def _tell_who_is_alone(group: Optional[Group]) -> None:
+    """Once, by one of those whom torchrun has started, and who do not know of each other: each of
+    them saves what it has, into one directory."""
+    env = os.environ
+    if group is not None or _is_of_run() or env.get("MUSTER_SEAT") or is_torch_initialized():
+        return
+    if "TORCHELASTIC_RUN_ID" in env and env.get("RANK") == "0" and env.get("WORLD_SIZE", "1") != "1":
+        _warn(
+            "torch.distributed is not initialized, and each process of torchrun saves and loads by itself: expected "
+            "Checkpoints() after init_process_group(), or with group=(0, 1, lambda data: [data]) by one process alone"
+        )
+
+
 def _warn(text: str) -> None:
     if text not in _told:
         _told.add(text)
@@ -166,6 +179,7 @@ class Handle:
 
     def __init__(self, path: Optional["os.PathLike[str] | str"], options: lib.Options, group: Optional[Group]) -> None:
         _tell_what_is_ignored(group, options)
+        _tell_who_is_alone(group)
         group = torch_ranks() if group is None and not _is_of_run() else group
         self._lib = lib.library()
         self._held: List[Any] = []
