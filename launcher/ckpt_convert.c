@@ -31,10 +31,6 @@ static int open_parent(const char *path, char *name, size_t size, struct error *
     size_t n = strlen(path);
     int fd;
 
-    if (n == 0) {
-        return error_text(e, ERR_USAGE, "ckpt convert: expected the name of what is to "
-                          "be made, and no empty one");
-    }
     while (n > 1 && path[n - 1] == '/') {
         n--;
     }

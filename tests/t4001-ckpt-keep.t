@@ -797,5 +797,19 @@ END
     is "$status" 0 'how to talk to stores may be said everywhere' || show
 }
 
+# As "$(muster ckpt last-valid DIRECTORY)" is where none is valid.
+test_empty_words() {
+    local line
+    made
+    for line in ls verify last-valid show bench 'prune --keep 1' 'convert p' 'cp p' 'verify p' 'push p' 'pull s3://nobody/there'; do
+        run ckpt $line ''
+        is "$status" 2 "ckpt $line ''" || show
+        like "$(cat err)" "muster: ckpt ${line%% *}: expected a path or a name, found an empty one" 'is told'
+    done
+    run ckpt cp '' made
+    is "$status" 2 'an empty one first' || show
+    ok 'nothing is made' test ! -e made
+}
+
 once_is_enough test_cp_killed test_progress_logged
 run_cases
