@@ -508,6 +508,15 @@ test_cp_itself() {
     done
     run ckpt cp link/checkpoint-10 link/checkpoint-10/sub
     is "$status" 1 'nor by a link' || show
+    printf '\065\0\0\0\0\0\0\0{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}x' >f3/checkpoint-10/model.safetensors
+    for to in f3/checkpoint-10/m.safetensors link/checkpoint-10/sub f3/checkpoint-10/sub/ f3/checkpoint-10; do
+        run ckpt convert f3/checkpoint-10 "$to"
+        is "$status" 1 "converted to $to" || show
+        like "$(cat err)" "$to is checkpoint-10 itself, or lies in it" 'is refused, too'
+    done
+    is "$(ls f3/checkpoint-10 | tr '\n' ' ')" 'model.safetensors trainer_state.json ' 'and nothing made'
+    run ckpt convert f3/checkpoint-10 f3/checkpoint-10/../m.safetensors
+    is "$status:$(ls f3 | tr '\n' ' ')" '0:checkpoint-10 m.safetensors ' 'but beside it' || show
     run ckpt cp f3/checkpoint-10 f3/more/of
     is "$status" 0 'a new directory beside it is another one' || show
     run ckpt push "p/$(name_of 3)" "p/$(name_of 3)"
