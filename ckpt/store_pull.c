@@ -163,7 +163,7 @@ static int open_work(struct pull *u, struct error *e)
     }
     u->work = openat(u->dir, name,
                      O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (u->work < 0 && u->st->is_dry && errno == ENOENT) {
+    if (u->work < 0 && u->st->is_dry && (u->dir < 0 || errno == ENOENT)) {
         return 0;
     }
     if (u->work < 0) {

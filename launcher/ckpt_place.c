@@ -124,6 +124,20 @@ int ckpt_place_itself(const char *path, int *ret_dir, struct found *ret,
     return 1;
 }
 
+int ckpt_place_refuse_itself(const char *to, struct error *e)
+{
+    _close_ int above = -1;
+    struct found_facts facts;
+    struct found f = {0};
+
+    if (ckpt_place_itself(to, &above, &f, NULL) <= 0 ||
+        (f.kind != FOUND_MUSTER && found_check(io_system(), above, &f, false, &facts, NULL) < 0)) {
+        return 0;
+    }
+    return error_text(e, EINVAL, "%s is a checkpoint itself: expected the directory that the "
+                      "copy is to lie in", to);
+}
+
 /* `whole` gets the path of the directory. */
 static int find(const char *path, char whole[PATH_MAX], struct found *ret,
                 struct error *e)
