@@ -649,6 +649,34 @@ test_progress_logged() {
     num "$(grep -c copying err2)" -le 3 'but not often'
 }
 
+# while_gone VERB...: of three the second newest is removed after all were listed.
+while_gone() {
+    local i strace
+    rm -rf g && mkdir g && : >trace
+    for i in 10 20 30; do make_foreign g $i 1; done
+    [ "$1" != last-valid ] || echo '{' >g/checkpoint-30/trainer_state.json
+    strace -f -qq -o trace -P trainer_state.json -e inject=openat:signal=STOP:when=1 "$MUSTER" ckpt "$@" >out 2>err &
+    strace=$!
+    wait_for 60 grep -q 'stopped by SIGSTOP' trace || bail_out "ckpt $* does not stop: $(cat trace err)"
+    rm -r g/checkpoint-20
+    kill -CONT "$(pgrep -P $strace)"
+    status=0
+    wait $strace || status=$?
+}
+
+test_gone() {
+    can_trace || { skip 'no strace: see scripts/install-deps' 5; return; }
+    while_gone verify g
+    is "$status:$(awk '{ print $1 }' out | tr '\n' ' ')" '0:NAME checkpoint-30 checkpoint-10 ' 'what a prune takes meanwhile is not unfinished' || show
+    while_gone ls g -o json
+    is "$status:$(grep -c '"name"' out)" 0:2 'nor in a list' || show
+    while_gone verify g checkpoint-30 checkpoint-20
+    is "$status:$(grep -c '^checkpoint-20 .*unfinished' out)" 1:1 'but where it is asked for' || show
+    while_gone last-valid g
+    is "$status:$(cat out)" 0:g/checkpoint-10 'the last valid one' || show
+    is "$(grep -c checkpoint-20 err)" 0 'is told without it' || show
+}
+
 # interrupted WHEN CALL COMMAND...: SIGINT comes at that one of such system calls.
 interrupted() {
     strace -f -qq -o /dev/null -e "inject=$2:signal=INT:when=$1" "$MUSTER" ckpt "${@:3}" >out 2>err
