@@ -35,7 +35,8 @@ int ckpt_place_itself(const char *path, int *ret_dir, struct found *ret,
                       struct error *e);
 
 /* As of cp of files somebody may expect `to` to be the name of the copy. What is put into a
- * checkpoint would stay there when that one is to go: -EINVAL. 0: it is none, or not there. */
+ * checkpoint would stay there when that one is to go: -EINVAL. 0: it is none, or not there, or
+ * where the Trainer saves. */
 int ckpt_place_refuse_itself(const char *to, struct error *e);
 
 /* The exit status. */

@@ -425,6 +425,17 @@ test_cp_into() {
         like "$(cat err)" "$to is a checkpoint itself: expected the directory" 'and it is said what was expected'
         is "$(ls "$to" | grep -c step-)" 0 'nothing is there'
     done
+    for to in into/out into/run4; do # as Trainer.save_model() and save_state() leave them
+        make_foreign $to 5 1
+        mv $to/checkpoint-5/* $to && rm -r $to/checkpoint-5
+        echo '{}' >$to/config.json
+        run ckpt cp "p/$(name_of 3)" $to
+        is "$status" 0 'where the Trainer has put its last model is a directory' || show
+        rm $to/trainer_state.json
+        rm -r $to/step-*
+        run ckpt cp "p/$(name_of 3)" $to
+        is "$status" 0 'also without its state' || show
+    done
     mkdir -p into/checkpoint-2024
     run ckpt cp "p/$(name_of 3)" into/checkpoint-2024
     is "$status" 0 'one that is only called so is a directory' || show
