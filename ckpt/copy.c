@@ -164,6 +164,16 @@ static bool is_in(char real[PATH_MAX], const struct stat *dir)
     }
 }
 
+bool copy_is_inside(int from, const struct found *f, const char *path)
+{
+    char real[PATH_MAX];
+    struct stat own;
+
+    find_real(path, real);
+    return fstatat(from, f->name, &own, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(own.st_mode) &&
+           is_in(real, &own);
+}
+
 int copy_check_place(int from, const struct found *f, const char *to_path,
                      struct error *e)
 {

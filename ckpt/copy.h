@@ -19,6 +19,10 @@
 int copy_check_place(int from, const struct found *f, const char *to_path,
                      struct error *e);
 
+/* Whether that path, of something that need not be there, is the directory of the checkpoint
+ * or leads into it. */
+bool copy_is_inside(int from, const struct found *f, const char *path);
+
 /* Whether it is in `to` already: 1: whole, and the same, byte for byte; 0: it is not
  * there, not finished, or damaged. -EEXIST: another one is, or something that is not
  * known; errors of reading: nobody knows. */

@@ -63,7 +63,7 @@ static int check_torch(struct io *io, int fd, uint64_t bytes, bool is_deep,
     }
     if (is_archive(first, n)) {
         rc = torch_file_check(io, fd, is_deep, &f, e);
-        facts->is_structure_only |= f.has_no_checksums;
+        facts->is_structure_only |= f.has_no_checksums || f.lacks_checksums;
         if (rc == -ERR_FORMAT && torch_file_is_program(io, fd)) {
             facts->is_foreign = true;
             return error_text(e, ERR_FORMAT, "it is a program (TorchScript, or of "

@@ -55,7 +55,8 @@ int store_check(const struct store *st, const struct parcel *p, bool is_deep,
 /* Brings it into `dir`, on the disk when this returns. One of ours is a checkpoint
  * from the moment on when all of it is there; others come under another name
  * (.NAME.muster-part) and get theirs at the end. -EEXIST: there is another one of
- * that name. */
+ * that name. -EBUSY: somebody else fetches it there, or holds it (ckpt/held.h). In a dry
+ * run `dir` is negative where it is not there yet. */
 int store_pull(const struct store *st, const struct parcel *p, int dir,
                struct store_facts *ret, struct error *e);
 

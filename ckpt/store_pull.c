@@ -12,6 +12,7 @@
 #include "ckpt/store_priv.h"
 
 #include "ckpt/commit.h"
+#include "ckpt/dirlock.h"
 #include "ckpt/io.h"
 #include "ckpt/step_priv.h"
 #include "ckpt/tree.h"
@@ -152,10 +153,35 @@ static int check_commit(const struct pull *u, struct error *e)
                                           u->p->name);
 }
 
+/* Whether that name still leads to what is open. */
+static bool is_still(const struct pull *u, const char *name)
+{
+    struct stat here, there;
+
+    return fstat(u->work, &here) == 0 &&
+           fstatat(u->dir, name, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+           here.st_ino == there.st_ino && here.st_dev == there.st_dev;
+}
+
+/* Two who write there would cut files that the other one has finished, and given their name.
+ * Where no directory can be locked nobody knows of the other. */
+static int lock_work(const struct pull *u, const char *name, struct error *e)
+{
+    char suffix[DIRLOCK_SUFFIX_BYTES];
+    int rc = u->st->is_dry ? 0 : dirlock_take(u->work, suffix);
+
+    if (rc == -EBUSY || (rc == 0 && !is_still(u, name))) {
+        return error_text(e, EBUSY, "somebody else fetches %s into this directory, or copies it "
+                          "from there: try again once that is done", u->p->found.name);
+    }
+    return rc < 0 ? error_set(e, -rc, "lock %s", name) : 0;
+}
+
 static int open_work(struct pull *u, struct error *e)
 {
     bool is_ours = u->p->found.kind == FOUND_MUSTER;
     const char *name = is_ours ? u->p->name : u->part;
+    int rc;
 
     snprintf(u->part, sizeof(u->part), ".%s.muster-part", u->p->found.name);
     if (!u->st->is_dry && mkdirat(u->dir, name, 0700) < 0 && errno != EEXIST) {
@@ -163,13 +189,14 @@ static int open_work(struct pull *u, struct error *e)
     }
     u->work = openat(u->dir, name,
                      O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (u->work < 0 && u->st->is_dry && errno == ENOENT) {
+    if (u->work < 0 && u->st->is_dry && (u->dir < 0 || errno == ENOENT)) {
         return 0;
     }
     if (u->work < 0) {
         return error_set(e, errno, "open %s", name);
     }
-    return is_ours ? check_commit(u, e) : 0;
+    rc = lock_work(u, name, e);
+    return rc < 0 || !is_ours ? rc : check_commit(u, e);
 }
 
 /* A file of others' checkpoint: whether it is what the store has, and on the disk. */
@@ -438,8 +465,8 @@ static int give_name(const struct pull *u)
     return fsync(u->dir) < 0 ? -errno : 0;
 }
 
-int store_pull(const struct store *st, const struct parcel *p, int dir,
-               struct store_facts *ret, struct error *e)
+static int pull(const struct store *st, const struct parcel *p, int dir,
+                struct store_facts *ret, struct error *e)
 {
     __attribute__((cleanup(pull_release))) struct pull u = {
         .st = st, .p = p, .dir = dir, .work = -1};
@@ -462,4 +489,21 @@ int store_pull(const struct store *st, const struct parcel *p, int dir,
     }
     rc = p->found.kind == FOUND_MUSTER ? put_commit(&u) : give_name(&u);
     return rc < 0 ? error_set(e, -rc, "finish %s", p->found.name) : 0;
+}
+
+/* What is gone here says nothing of what the store has. */
+int store_pull(const struct store *st, const struct parcel *p, int dir,
+               struct store_facts *ret, struct error *e)
+{
+    struct error why = {0};
+    int rc = pull(st, p, dir, ret, &why);
+
+    if (rc == -ENOENT) {
+        return error_text(e, EBUSY, "%s: somebody else fetches it as well, or removes it",
+                          why.text);
+    }
+    if (rc < 0 && e) {
+        *e = why;
+    }
+    return rc;
 }

@@ -25,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -57,6 +58,8 @@ static const char *no_get; /* the end of a key that is not to be had */
 static int sealed_dir = -1; /* looked at with each write */
 static bool was_sealed;
 static int comes_into = -1; /* something is put there with each get */
+static int goes_from = -1; /* and what was fetched leaves with each get */
+static const char part[] = ".checkpoint-5.muster-part";
 static bool has_no_room;
 
 int __real_fstatvfs(int fd, struct statvfs *ret);
@@ -140,6 +143,9 @@ int __wrap_s3_get_range(struct s3 *s, const char *key, uint64_t at, void *to, si
     atomic_fetch_add(&n_gets, 1);
     if (comes_into >= 0) {
         mkdirat(comes_into, other, 0700);
+    }
+    if (goes_from >= 0) {
+        renameat(goes_from, part, goes_from, "gone");
     }
     if (ends_so(key, "b.bin")) {
         atomic_store(&is_held, false);
@@ -445,6 +451,39 @@ static void test_others_commit(void)
     teardown(&b);
 }
 
+/* Two who write the same files, and one who takes them away. */
+static void test_somebody_else(void)
+{
+    struct error e;
+    struct bench b;
+    char to[80];
+    int own, work;
+
+    setup(&b);
+    snprintf(to, sizeof(to), "%s/to", b.path);
+    own = open_new(to, b.own.name);
+    work = open_new(to, part);
+    is_int(flock(own, LOCK_EX) | flock(work, LOCK_EX), 0, "somebody else fetches both");
+    is_int(pull(&b, &b.own, &e), -EBUSY, "one of ours");
+    like(e.text, "somebody else fetches step-", "is told");
+    is_int(pull(&b, &b.others, &e), -EBUSY, "and one of others");
+    like(e.text, "somebody else fetches checkpoint-5 into this directory", "is told");
+    ok(atomic_load(&n_gets) == 0 && !is_there(work, "a.bin"), "nothing was fetched");
+    b.st.is_dry = true;
+    is_int(pull(&b, &b.others, &e), 0, "a dry run writes nothing%s", e.text);
+    b.st.is_dry = false;
+    close(own);
+    close(work);
+    goes_from = b.to;
+    is_int(pull(&b, &b.others, &e), -EBUSY, "what was fetched is gone, and not in the store");
+    goes_from = -1;
+    like(e.text, "or removes it", "is told");
+    is_int(pull(&b, &b.others, &e), 0, "then it is fetched%s", e.text);
+    is_int(pull(&b, &b.own, &e), 0, "and ours%s", e.text);
+    ok(is_whole(&b) && is_there(b.to, "checkpoint-5/b.bin"), "both are whole");
+    teardown(&b);
+}
+
 static void test_name_comes(void)
 {
     struct error e;
@@ -583,6 +622,7 @@ int main(void)
     test_order();
     test_left();
     test_others_commit();
+    test_somebody_else();
     test_name_comes();
     test_no_room();
     test_commit_here();

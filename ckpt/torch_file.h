@@ -20,6 +20,9 @@ struct torch_file {
     /* PyTorch was told to write no checksums (set_crc32_options(False)): nothing
      * but the structure can be verified. */
     bool has_no_checksums;
+    /* It was told to leave storages out (skip_data()), whose bytes somebody else writes, and
+     * for which it has none. */
+    bool lacks_checksums;
 };
 
 /* 0 if it is whole; with `is_deep` its bytes are held against their checksums, too.

@@ -580,6 +580,32 @@ static void test_no_checksums(void)
     ok(f.has_no_checksums, "that is told");
 }
 
+/* As torch.serialization.skip_data() leaves it, whoever writes the bytes. */
+static void test_left_out(void)
+{
+    struct part parts[] = {{"x/data.pkl", "N.", true},
+                           {"x/data/0", "bytes", false},
+                           {"x/data/1", "others", true},
+                           {"x/version", "3", true}};
+    _buf_ struct buf b = {0}, c = {0};
+    struct torch_file f = {0};
+    struct error e = {0};
+
+    make(&b, parts, ARRAY_SIZE(parts), false);
+    is_int(check(&b, b.len, &f, &e), 0, "one storage without a checksum%s", e.text);
+    ok(f.lacks_checksums && !f.has_no_checksums, "that is told");
+    for (size_t i = 0; i + 6 < b.len; i++) {
+        if (memcmp(b.data + i, "others", 6) == 0) {
+            b.data[i] ^= 1;
+        }
+    }
+    is_int(check(&b, b.len, &f, &e), -ERR_FORMAT, "one that has its own is held against it");
+    like(e.text, "'x/data/1'", "named");
+    parts[3].has_crc = false;
+    make(&c, parts, ARRAY_SIZE(parts), false);
+    is_int(check(&c, c.len, &f, &e), -ERR_FORMAT, "what is no storage has one");
+}
+
 static void test_number(void)
 {
     static const struct part parts[] = {
@@ -632,5 +658,6 @@ int main(void)
     test_flips();
     test_refused();
     test_no_checksums();
+    test_left_out();
     return tap_done();
 }

@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "ckpt/convert.h"
+#include "ckpt/copy.h"
 #include "launcher/ckpt_progress.h"
 #include "launcher/ckpt_stop.h"
 #include "launcher/commands.h"
@@ -31,10 +32,6 @@ static int open_parent(const char *path, char *name, size_t size, struct error *
     size_t n = strlen(path);
     int fd;
 
-    if (n == 0) {
-        return error_text(e, ERR_USAGE, "ckpt convert: expected the name of what is to "
-                          "be made, and no empty one");
-    }
     while (n > 1 && path[n - 1] == '/') {
         n--;
     }
@@ -142,13 +139,27 @@ int ckpt_convert_check(const struct ckpt_options *o, const char *to, struct erro
                : 0;
 }
 
+/* There its tensors would be twice, for whoever reads it next. */
+static int refuse_inside(const char *from, const char *to, struct error *e)
+{
+    struct found f;
+    _close_ int dir = ckpt_place_find(from, &f, e);
+
+    if (dir < 0 || !copy_is_inside(dir, &f, to)) {
+        return dir < 0 ? dir : 0;
+    }
+    return error_text(e, EINVAL, "%s is %s itself, or lies in it: expected another directory "
+                      "to convert it into", to, f.name);
+}
+
 int ckpt_verb_convert(const struct ckpt_options *o, const char *from,
                       const char *to)
 {
     _contents_ struct contents c = {0};
     struct error e = {0};
 
-    if (ckpt_convert_check(o, to, &e) < 0 || ckpt_place_open(from, &c, &e) < 0) {
+    if (ckpt_convert_check(o, to, &e) < 0 || refuse_inside(from, to, &e) < 0 ||
+        ckpt_place_open(from, &c, &e) < 0) {
         return command_fail(&e);
     }
     return ckpt_convert_contents(o, &c, to);

@@ -131,30 +131,14 @@ static int say_stopped(const char *to, const char *name, struct error *e)
                             to);
 }
 
-/* As of cp of files somebody may expect `to` to be the name of the copy. What is put into a
- * checkpoint would stay there when that one is to go. */
-static int check_place(int from, const struct cp *c, const char *to, struct error *e)
-{
-    _close_ int above = -1;
-    struct found_facts facts;
-    struct found f = {0};
-    int rc = copy_check_place(from, &c->f, to, e);
-
-    if (rc < 0 || ckpt_place_itself(to, &above, &f, NULL) <= 0 ||
-        (f.kind != FOUND_MUSTER && found_check(io_system(), above, &f, false, &facts, NULL) < 0)) {
-        return rc;
-    }
-    return error_text(e, EINVAL, "%s is a checkpoint itself: expected the directory that the "
-                      "copy is to lie in", to);
-}
-
 int ckpt_verb_cp(const struct ckpt_options *o, const char *from, const char *to)
 {
     struct cp c = {0};
     struct error e = {0};
     _close_ int from_fd = ckpt_place_find(from, &c.f, &e);
-    int rc = from_fd < 0 ? from_fd : check_place(from_fd, &c, to, &e), status;
+    int rc = from_fd < 0 ? from_fd : copy_check_place(from_fd, &c.f, to, &e), status;
 
+    rc = rc < 0 ? rc : ckpt_place_refuse_itself(to, &e);
     rc = rc < 0 ? rc : ckpt_place_refuse_renamed(from_fd, c.f.name, &e);
     ckpt_stop_begin();
     rc = rc < 0 ? rc : copy(o->is_dry, from_fd, &c, to, &e);

@@ -233,6 +233,12 @@ int ckpt_options_check(const struct ckpt_options *o, const struct strlist *words
     const char *verb = real_verb(words);
     unsigned options = find_verb(verb)->options;
 
+    for (size_t i = 1; i < words->n; i++) {
+        if (!*words->items[i]) {
+            return error_text(e, ERR_USAGE, "ckpt %s: expected a path or a name, found an empty "
+                              "one", words->items[0]);
+        }
+    }
     for (size_t i = 0; i < N_OPTIONS; i++) {
         if (is_set(o, &table[i]) && !(options & options_of[i])) {
             return error_text(e, ERR_USAGE, "ckpt %s: it has no option --%s%s", verb,

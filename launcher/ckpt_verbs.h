@@ -34,6 +34,11 @@ int ckpt_place_above(const char *path, char ret_name[FOUND_NAME_BYTES], struct e
 int ckpt_place_itself(const char *path, int *ret_dir, struct found *ret,
                       struct error *e);
 
+/* As of cp of files somebody may expect `to` to be the name of the copy. What is put into a
+ * checkpoint would stay there when that one is to go: -EINVAL. 0: it is none, or not there, or
+ * where the Trainer saves. */
+int ckpt_place_refuse_itself(const char *to, struct error *e);
+
 /* The exit status. */
 int ckpt_verb_show(const struct ckpt_options *o, const char *path);
 int ckpt_verb_convert(const struct ckpt_options *o, const char *from,

@@ -107,6 +107,14 @@ static void look_beside(const struct found *f, const struct found_set *set,
     }
 }
 
+/* A run, or a prune, may have removed it since the directory was listed. Who is told that it
+ * is unfinished looks for what is wrong. */
+static bool has_gone(int dir, const struct ckpt_look *l)
+{
+    return l->rc < 0 && faccessat(dir, l->name, F_OK, AT_SYMLINK_NOFOLLOW) < 0 &&
+           errno == ENOENT;
+}
+
 static int report(const struct ckpt_options *o, const struct option_args *args,
                   int dir, struct found *all, size_t n, bool is_deep)
 {
@@ -130,7 +138,10 @@ static int report(const struct ckpt_options *o, const struct option_args *args,
         }
         look_at(dir, &all[i], is_deep, &l);
         look_beside(&all[i], &sets[i], &l);
-        ckpt_report_add(&r, &l);
+        /* One by its path, or by its name, is told whatever has become of it. */
+        if (n == 1 || args->words.n > 2 || !has_gone(dir, &l)) {
+            ckpt_report_add(&r, &l);
+        }
     }
     return is_deep ? ckpt_report_verdict(&r, o->format)
                    : ckpt_report_print(&r, o->format);
@@ -181,7 +192,9 @@ static int last_valid(const char *path, bool is_itself, int dir,
             }
             return EXIT_OK;
         }
-        ckpt_tell("passed over", ckpt_state_name(l.rc, l.is_unknown), &l.why);
+        if (is_itself || !has_gone(dir, &l)) {
+            ckpt_tell("passed over", ckpt_state_name(l.rc, l.is_unknown), &l.why);
+        }
     }
     fprintf(stderr, "muster: no valid checkpoint in %s\n", path);
     return EXIT_FAILED;

@@ -31,6 +31,7 @@
 #include "base/str.h"
 #include "ckpt/found.h"
 #include "ckpt/watch.h"
+#include "launcher/ckpt_verbs.h"
 #include "launcher/jsonw.h"
 #include "launcher/options.h"
 #include "rendezvous/avoid.h"
@@ -331,6 +332,24 @@ static void say_unchosen(struct ckpt_watch *c, const struct error *e)
     say_unseen(c, e);
 }
 
+/* Whoever names the checkpoint to start from finds nothing in it, and would not hear why. A
+ * directory whose name says no step may have a model beside what is saved there. */
+static void say_itself(struct ckpt_watch *c)
+{
+    _close_ int above = -1;
+    struct found_facts facts;
+    struct found f = {0};
+    struct error e = {0};
+
+    if (ckpt_place_itself(c->path, &above, &f, NULL) <= 0 || !f.is_step ||
+        found_check(io_system(), above, &f, false, &facts, NULL) < 0) {
+        return;
+    }
+    error_text(&e, EINVAL, "%s is a checkpoint itself, and none is in it: expected the "
+               "directory that it is in (checkpoint.watch)", c->path);
+    say_trouble(c, &e);
+}
+
 static void choose(struct ckpt_watch *c)
 {
     struct watch_entry *entry = NULL;
@@ -346,6 +365,8 @@ static void choose(struct ckpt_watch *c)
     }
     if (rc < 0 && e.code != ENOENT) {
         say_unchosen(c, &e);
+    } else if (rc == 0 && !entry) {
+        say_itself(c);
     }
     c->has_chosen = true;
     w = begin(&b, "chosen");

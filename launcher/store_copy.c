@@ -229,15 +229,20 @@ static int pull_newest(struct store_place *place, const char *uri, int dir,
     return rc < 0 ? rc : error_text(e, ENOENT, "no valid checkpoint in %s", uri);
 }
 
-static int open_target(const char *path, bool is_dry, struct error *e)
+/* -1 in a dry run where it would be made. With --newer a run fetches into what it watches,
+ * whatever that looks like. */
+static int open_target(const struct ckpt_options *o, const char *path, int *ret,
+                       struct error *e)
 {
-    int fd, rc = is_dry ? 0 : fs_mkdirs(path, e);
+    int rc = o->is_newer ? 0 : ckpt_place_refuse_itself(path, e);
 
+    rc = rc < 0 || o->is_dry ? rc : fs_mkdirs(path, e);
     if (rc < 0) {
         return rc;
     }
-    fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return fd < 0 ? error_set(e, errno, "open %s", path) : fd;
+    *ret = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return *ret < 0 && !(o->is_dry && errno == ENOENT) ? error_set(e, errno, "open %s", path)
+                                                       : 0;
 }
 
 /* s3://BUCKET/PREFIX/NAME, or else the newest of s3://BUCKET/PREFIX. */
@@ -270,7 +275,7 @@ static int pull_newer(const struct ckpt_options *o, const char *uri, int dir,
     struct found here = {0};
     int rc = store_place_open(o, uri, &place, e);
 
-    rc = rc < 0 ? rc : store_newest_here(dir, &here, damaged, e);
+    rc = rc < 0 || dir < 0 ? rc : store_newest_here(dir, &here, damaged, e);
     if (rc < 0 && rc != -ENOENT) {
         return rc;
     }
@@ -301,13 +306,13 @@ int store_verb_pull(const struct ckpt_options *o, const char *uri,
     _strlist_ struct strlist damaged = {0};
     struct store_facts facts = {0};
     struct error e = {0};
-    _close_ int dir = open_target(path, o->is_dry, &e);
+    _close_ int dir = -1;
     size_t len = strlen(path);
-    int rc = dir < 0 ? dir
-             : o->is_newer ? pull_newer(o, uri, dir, &parcel, &facts, &damaged,
-                                       &e)
-                           : pull(o, uri, dir, &parcel, &facts, &e);
+    int rc = open_target(o, path, &dir, &e);
 
+    rc = rc < 0        ? rc
+         : o->is_newer ? pull_newer(o, uri, dir, &parcel, &facts, &damaged, &e)
+                       : pull(o, uri, dir, &parcel, &facts, &e);
     if (rc != 0) {
         return rc < 0 ? store_fail(&e) : print_none(o, uri, path, &damaged);
     }

@@ -425,6 +425,17 @@ test_cp_into() {
         like "$(cat err)" "$to is a checkpoint itself: expected the directory" 'and it is said what was expected'
         is "$(ls "$to" | grep -c step-)" 0 'nothing is there'
     done
+    for to in into/out into/run4; do # as Trainer.save_model() and save_state() leave them
+        make_foreign $to 5 1
+        mv $to/checkpoint-5/* $to && rm -r $to/checkpoint-5
+        echo '{}' >$to/config.json
+        run ckpt cp "p/$(name_of 3)" $to
+        is "$status" 0 'where the Trainer has put its last model is a directory' || show
+        rm $to/trainer_state.json
+        rm -r $to/step-*
+        run ckpt cp "p/$(name_of 3)" $to
+        is "$status" 0 'also without its state' || show
+    done
     mkdir -p into/checkpoint-2024
     run ckpt cp "p/$(name_of 3)" into/checkpoint-2024
     is "$status" 0 'one that is only called so is a directory' || show
@@ -508,6 +519,15 @@ test_cp_itself() {
     done
     run ckpt cp link/checkpoint-10 link/checkpoint-10/sub
     is "$status" 1 'nor by a link' || show
+    printf '\065\0\0\0\0\0\0\0{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}x' >f3/checkpoint-10/model.safetensors
+    for to in f3/checkpoint-10/m.safetensors link/checkpoint-10/sub f3/checkpoint-10/sub/ f3/checkpoint-10; do
+        run ckpt convert f3/checkpoint-10 "$to"
+        is "$status" 1 "converted to $to" || show
+        like "$(cat err)" "$to is checkpoint-10 itself, or lies in it" 'is refused, too'
+    done
+    is "$(ls f3/checkpoint-10 | tr '\n' ' ')" 'model.safetensors trainer_state.json ' 'and nothing made'
+    run ckpt convert f3/checkpoint-10 f3/checkpoint-10/../m.safetensors
+    is "$status:$(ls f3 | tr '\n' ' ')" '0:checkpoint-10 m.safetensors ' 'but beside it' || show
     run ckpt cp f3/checkpoint-10 f3/more/of
     is "$status" 0 'a new directory beside it is another one' || show
     run ckpt push "p/$(name_of 3)" "p/$(name_of 3)"
@@ -638,6 +658,34 @@ test_progress_logged() {
     matches "$(cat err1)" '^muster: reading step-[^ ]*: [0-9.]+ MiB of 85\.8 MiB, [0-9]+%, [0-9.]+ MiB/s$' 'to verify' || show
     num "$(grep -c copying err2)" -ge 1 'to copy' || diag "$(cat err2)"
     num "$(grep -c copying err2)" -le 3 'but not often'
+}
+
+# while_gone VERB...: of three the second newest is removed after all were listed.
+while_gone() {
+    local i strace
+    rm -rf g && mkdir g && : >trace
+    for i in 10 20 30; do make_foreign g $i 1; done
+    [ "$1" != last-valid ] || echo '{' >g/checkpoint-30/trainer_state.json
+    strace -f -qq -o trace -P trainer_state.json -e inject=openat:signal=STOP:when=1 "$MUSTER" ckpt "$@" >out 2>err &
+    strace=$!
+    wait_for 60 grep -q 'stopped by SIGSTOP' trace || bail_out "ckpt $* does not stop: $(cat trace err)"
+    rm -r g/checkpoint-20
+    kill -CONT "$(pgrep -P $strace)"
+    status=0
+    wait $strace || status=$?
+}
+
+test_gone() {
+    can_trace || { skip 'no strace: see scripts/install-deps' 5; return; }
+    while_gone verify g
+    is "$status:$(awk '{ print $1 }' out | tr '\n' ' ')" '0:NAME checkpoint-30 checkpoint-10 ' 'what a prune takes meanwhile is not unfinished' || show
+    while_gone ls g -o json
+    is "$status:$(grep -c '"name"' out)" 0:2 'nor in a list' || show
+    while_gone verify g checkpoint-30 checkpoint-20
+    is "$status:$(grep -c '^checkpoint-20 .*unfinished' out)" 1:1 'but where it is asked for' || show
+    while_gone last-valid g
+    is "$status:$(cat out)" 0:g/checkpoint-10 'the last valid one' || show
+    is "$(grep -c checkpoint-20 err)" 0 'is told without it' || show
 }
 
 # interrupted WHEN CALL COMMAND...: SIGINT comes at that one of such system calls.
@@ -795,6 +843,20 @@ END
     is "$(left)" '1 2 3 4 5 ' 'and nothing has gone'
     run ckpt ls p --jobs 2 -o wide
     is "$status" 0 'how to talk to stores may be said everywhere' || show
+}
+
+# As "$(muster ckpt last-valid DIRECTORY)" is where none is valid.
+test_empty_words() {
+    local line
+    made
+    for line in ls verify last-valid show bench 'prune --keep 1' 'convert p' 'cp p' 'verify p' 'push p' 'pull s3://nobody/there'; do
+        run ckpt $line ''
+        is "$status" 2 "ckpt $line ''" || show
+        like "$(cat err)" "muster: ckpt ${line%% *}: expected a path or a name, found an empty one" 'is told'
+    done
+    run ckpt cp '' made
+    is "$status" 2 'an empty one first' || show
+    ok 'nothing is made' test ! -e made
 }
 
 once_is_enough test_cp_killed test_progress_logged

@@ -69,6 +69,27 @@ test_no_directory() {
     is "$status:$(grep -c 'plain: Not a directory' err)" 0:1 'as of a run' || show
 }
 
+# Who names the checkpoint to start from, and not where it is.
+test_itself() {
+    local at
+    for at in itself/checkpoint-5 itself/model; do
+        mkdir -p "$at"
+        printf '\002\0\0\0\0\0\0\0{}' >"$at/model.safetensors"
+        echo '{"global_step": 5}' >"$at/trainer_state.json"
+    done
+    run timeout 60 "$MUSTER" run --allow-run-as-root --name itself --nproc-per-node 1 --set checkpoint.watch=itself/checkpoint-5 -- true
+    is "$status:$(grep -c 'itself/checkpoint-5 is a checkpoint itself, and none is in it: expected the directory' err)" 0:1 \
+        'a checkpoint in the place of the directory is told' || show
+    printf '%s\n' choose choose >in
+    for at in itself itself/model itself/nothing; do
+        "$MUSTER" ckpt-watch -- "$at" <in >out
+        is "$(grep -c '"op":"trouble"' out):$(grep -c '"op":"chosen"' out)" 0:2 "but not $at" || diag "$(cat out)"
+    done
+    mkdir itself/checkpoint-7
+    "$MUSTER" ckpt-watch -- itself/checkpoint-7 <in >out
+    is "$(grep -c '"op":"trouble"' out)" 0 'nor what is only called so, and empty' || diag "$(cat out)"
+}
+
 # By a metric that none has, as where its name is misspelt.
 test_no_best() {
     begin none --set checkpoint.prune.keep=1 --set checkpoint.prune.best=eval_los --

@@ -341,6 +341,35 @@ test_push_paths() {
     matches "$status:$(cat err)" '^1:.*look for a newer one: .*Permission denied' 'but not the newest of it' || show
 }
 
+# Where it goes may be missing in a dry run, and is no checkpoint.
+test_pull_place() {
+    local own
+    make_step place 7
+    own=$step
+    mkdir place/checkpoint-7
+    printf '\002\0\0\0\0\0\0\0{}' >place/checkpoint-7/model.safetensors
+    echo '{"global_step": 7}' >place/checkpoint-7/trainer_state.json
+    ckpt push "place/$own" s3://bucket/place1 >/dev/null 2>&1
+    ckpt push place/checkpoint-7 s3://bucket/place2 >/dev/null 2>&1
+    for line in "place1 --dry-run" "place2 --dry-run" "place2 --newer --dry-run"; do
+        run ckpt pull "s3://bucket/"${line/ / not/yet } # PLACE DIRECTORY OPTIONS
+        is "$status" 0 "$line" || show
+        like "$(cat err)" 'would have fetched' 'is told where the directory is not there'
+        ok 'and is not made' test ! -e not
+    done
+    run ckpt pull s3://bucket/place1 /dev/null --dry-run
+    is "$status" 1 'what can be none' || show
+    ls -R place >names
+    for line in "place1 place/checkpoint-7" "place2 place/$own" "place1 place/$own/"; do
+        run ckpt pull "s3://bucket/"$line
+        is "$status" 1 "a pull of $line" || show
+        like "$(cat err)" 'is a checkpoint itself: expected the directory that the copy is to lie in' 'is refused'
+        run ckpt cp "s3://bucket/"$line
+        is "$status" 1 'and so by cp' || show
+    done
+    is "$(ls -R place | diff - names)" '' 'and brings nothing there'
+}
+
 # newer WHAT NAME MESSAGE: what a pull fetches now, "" for nothing.
 newer() {
     run ckpt pull s3://bucket/newer new --newer
