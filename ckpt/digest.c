@@ -3,7 +3,11 @@
 
 #include "ckpt/digest.h"
 
+#include "base/cleanup.h"
+
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* For a state on the stack: its layout is fixed since 0.8. */
@@ -127,4 +131,22 @@ struct digest digest_of_blocks(const uint64_t *blocks, uint64_t file_bytes)
     XXH3_128bits_update(&state, &file_bytes, sizeof(file_bytes));
     XXH3_128bits_update(&state, blocks, n * sizeof(*blocks));
     return from_xxh(XXH3_128bits_digest(&state));
+}
+
+int digest_of_file(const void *data, size_t len, struct digest *ret)
+{
+    size_t n = digest_n_blocks(len);
+    _free_ uint64_t *blocks = calloc(n + 1, sizeof(*blocks));
+
+    if (!blocks) {
+        return -ENOMEM;
+    }
+    for (size_t i = 0, at = 0; i < n; i++, at += DIGEST_BLOCK_BYTES) {
+        size_t left = len - at;
+
+        blocks[i] = digest_short_of((const char *)data + at,
+                                    left < DIGEST_BLOCK_BYTES ? left : DIGEST_BLOCK_BYTES);
+    }
+    *ret = digest_of_blocks(blocks, len);
+    return 0;
 }

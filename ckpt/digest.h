@@ -42,5 +42,7 @@ bool digest_parse(const char *text, struct digest *ret);
 
 uint64_t digest_n_blocks(uint64_t file_bytes);
 struct digest digest_of_blocks(const uint64_t *blocks, uint64_t file_bytes);
+/* That of a file whose bytes are all there. 0, -ENOMEM. */
+int digest_of_file(const void *data, size_t len, struct digest *ret);
 
 #endif

@@ -133,27 +133,19 @@ static int put_index(struct step_save *s, const struct parts *p,
                      struct manifest_file *file, struct error *e)
 {
     _cleanup_(index) struct index *x = NULL;
-    _free_ uint64_t *blocks = NULL;
-    size_t len, n;
     const char *data;
+    size_t len;
     int rc = index_create(p->all, p->n, &x, e);
 
     if (rc < 0) {
         return rc;
     }
     data = index_bytes(x, &len);
-    n = digest_n_blocks(len);
-    blocks = calloc(n, sizeof(*blocks));
-    if (!blocks) {
-        return error_set(e, ENOMEM, "write the index");
-    }
-    for (size_t i = 0, at = 0; i < n; i++, at += DIGEST_BLOCK_BYTES) {
-        blocks[i] = digest_short_of(data + at, len - at < DIGEST_BLOCK_BYTES
-                                                   ? len - at : DIGEST_BLOCK_BYTES);
-    }
     str_copy(file->name, sizeof(file->name), STEP_INDEX);
     file->bytes = len;
-    file->digest = digest_of_blocks(blocks, len);
+    if (digest_of_file(data, len, &file->digest) < 0) {
+        return error_set(e, ENOMEM, "write the index");
+    }
     return step_save_later(s, STEP_INDEX, &(struct io_blocks){
         .data = data, .len = len,
         .block_bytes = len < DIGEST_BLOCK_BYTES ? len : DIGEST_BLOCK_BYTES}, e);

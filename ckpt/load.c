@@ -36,27 +36,18 @@ static int read_index(const struct step *s, struct index **ret,
                       struct error *e)
 {
     const struct manifest_file *f = &s->manifest.files[s->manifest.index];
-    _free_ uint64_t *blocks = NULL;
     _free_ char *data = NULL;
+    struct digest digest;
     size_t len = 0;
-    uint64_t n;
     int rc = io_read_file(s->io, s->dir, f->name, MAX_INDEX_BYTES, &data, &len);
 
     if (rc < 0 && rc != -ENODATA) {
         return error_set(e, -rc, "read %s/%s", s->name, f->name);
     }
-    n = digest_n_blocks(len);
-    blocks = calloc(n + 1, sizeof(*blocks));
-    if (!blocks) {
+    if (digest_of_file(data, len, &digest) < 0) {
         return error_set(e, ENOMEM, "read %s/%s", s->name, f->name);
     }
-    for (uint64_t i = 0, at = 0; i < n; i++, at += DIGEST_BLOCK_BYTES) {
-        blocks[i] = digest_short_of(data + at, len - at < DIGEST_BLOCK_BYTES
-                                                   ? len - at
-                                                   : DIGEST_BLOCK_BYTES);
-    }
-    if (len != f->bytes ||
-        !digest_equal(digest_of_blocks(blocks, len), f->digest)) {
+    if (len != f->bytes || !digest_equal(digest, f->digest)) {
         return error_text(e, ERR_FORMAT, "%s/%s is damaged: its %zu bytes do not "
                           "have the digest in the manifest", s->name, f->name,
                           len);

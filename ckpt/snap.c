@@ -337,24 +337,15 @@ const void *snap_part(const struct snap *s)
 
 int snap_verify(const struct snap *s, struct error *e)
 {
-    const char *image = snap_image(s);
-    uint64_t n = digest_n_blocks(s->head.image_bytes), rest;
-    _free_ uint64_t *blocks = calloc(n + 1, sizeof(*blocks));
+    struct digest digest;
 
     if (s->head.state < SNAP_WRITTEN) {
         return error_set(e, ERR_FORMAT, "a snapshot without a digest");
     }
-    if (!blocks) {
+    if (digest_of_file(snap_image(s), s->head.image_bytes, &digest) < 0) {
         return error_set(e, ENOMEM, "verify a snapshot");
     }
-    for (uint64_t i = 0; i < n; i++) {
-        rest = s->head.image_bytes - i * DIGEST_BLOCK_BYTES;
-        blocks[i] = digest_short_of(image + i * DIGEST_BLOCK_BYTES,
-                                    rest < DIGEST_BLOCK_BYTES
-                                        ? rest : DIGEST_BLOCK_BYTES);
-    }
-    if (!digest_equal(digest_of_blocks(blocks, s->head.image_bytes),
-                      s->head.digest)) {
+    if (!digest_equal(digest, s->head.digest)) {
         return error_set(e, ERR_FORMAT, "the snapshot of rank %u at step %llu "
                          "has changed since it was made", s->head.rank,
                          (unsigned long long)s->head.step);
