@@ -18,7 +18,7 @@
 enum {
     COLLAPSE = 25,       /* MADV_COLLAPSE, absent in old headers */
     LARGEST = 2 << 20,   /* bytes; where pages are larger little memory has any of them */
-    LEAST = 128 << 20,   /* bytes of memory */
+    LEAST = 16 << 20,   /* bytes of memory */
     ALLOWED_NS = 1000000, /* what the processor does meanwhile, for somebody else */
 };
 

@@ -30,7 +30,7 @@ struct hugepages {
 };
 
 /* For memory of `len` bytes, by what the kernel says now. Of little there are none: to find
- * out that they come slowly would take as long as it. */
+ * out that they come slowly would take a good part of the time that it takes. */
 void hugepages_look(struct hugepages *ret, size_t len);
 
 /* mmap() of the first `len` bytes of a file, MAP_SHARED, at an address where they may lie

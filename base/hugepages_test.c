@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { N = 4, POPULATE_WRITE = 23, COLLAPSE = 25, MUCH = 128 << 20 };
+enum { N = 4, POPULATE_WRITE = 23, COLLAPSE = 25, MUCH = 16 << 20 };
 
 static int n_asked, n_granted = -1; /* of which the first; -1: as the kernel says */
 
@@ -250,7 +250,7 @@ static void test_little(void)
 {
     struct hugepages mine;
 
-    hugepages_look(&mine, MUCH / 2);
+    hugepages_look(&mine, MUCH - 1);
     n_asked = 0;
     hugepages_make(&mine, private_memory(h.bytes));
     ok(n_asked == 0 && mine.is_over, "there are none of little memory");
