@@ -5,11 +5,14 @@
 
 #include "base/str.h"
 #include "base/utf8.h"
+#include "ckpt/crowd.h"
 #include "ckpt/digest.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { MANY = 1 << 14 }; /* tensors, or pieces, that are worth a thread */
 
 /* A tensor's name, for a message. */
 struct shown {
@@ -216,20 +219,12 @@ static bool is_in_file(const struct index *x, size_t chunk, uint64_t bytes)
                x->block_ends[file] - (file ? x->block_ends[file - 1] : 0);
 }
 
-/* Nearly all tensors are cut so, or not at all, and there are many pieces. A whole that
- * has a size has pieces that have one. False: it is to be looked at in general. */
-static bool is_cut_like_loaf(const struct index *x, const struct index_tensor *t,
-                             size_t i)
+static bool are_slices(const struct index *x, const struct index_tensor *t,
+                       const uint64_t *box)
 {
-    const uint64_t *box = x->chunk_boxes + x->box_at[i];
     struct loaf l;
     size_t n = t->n_dims, bytes_each = dtype_bits(t->dtype) / 8;
-    uint64_t whole;
 
-    if (n == 0 || dtype_bits(t->dtype) % 8 != 0 || !count_bytes(t, t->shape, &whole) ||
-        whole == 0) {
-        return false;
-    }
     begin_loaf(&l, t);
     for (size_t k = t->first_chunk; k < t->first_chunk + t->n_chunks; k++, box += 2 * n) {
         uint64_t bytes = bytes_each;
@@ -245,6 +240,33 @@ static bool is_cut_like_loaf(const struct index *x, const struct index_tensor *t
         }
     }
     return l.is_over;
+}
+
+static bool is_all_of_it(const struct index_tensor *t, const uint64_t *box)
+{
+    size_t d = 0;
+
+    while (d < t->n_dims && box[d] == 0 && box[t->n_dims + d] == t->shape[d]) {
+        d++;
+    }
+    return d == t->n_dims;
+}
+
+/* Nearly all tensors are cut so, or not at all, and there are many of them, and many pieces.
+ * A whole that has a size has pieces that have one. False: it is to be looked at in
+ * general. */
+static bool is_cut_like_loaf(const struct index *x, const struct index_tensor *t,
+                             size_t i)
+{
+    const uint64_t *box = x->chunk_boxes + x->box_at[i];
+    uint64_t whole;
+
+    if (t->n_dims == 0 || dtype_bits(t->dtype) % 8 != 0 ||
+        !count_bytes(t, t->shape, &whole) || whole == 0) {
+        return false;
+    }
+    return t->n_chunks == 1 ? is_all_of_it(t, box) && is_in_file(x, t->first_chunk, whole)
+                            : are_slices(x, t, box);
 }
 
 static int check_cover(const struct index *x, size_t i, struct error *e)
@@ -268,9 +290,51 @@ static int check_cover(const struct index *x, size_t i, struct error *e)
     return rc ? tell_cover(&t, boxes, rc, &found, e) : 0;
 }
 
+static int check_tensor(struct index *x, size_t i, struct error *e)
+{
+    struct index_tensor t = index_tensor(x, i);
+    int rc = check_name(x, i, e);
+
+    x->is_loaf[i] = rc == 0 && is_cut_like_loaf(x, &t, i);
+    if (rc < 0 || x->is_loaf[i]) {
+        return rc;
+    }
+    rc = check_cover(x, i, e); /* in general, or to say what is wrong */
+    return rc < 0 ? rc : check_sizes(x, i, e);
+}
+
+struct check {
+    struct index *x;
+    size_t n_each; /* tensors that a thread takes at a time */
+};
+
+static int check_some(void *arg, size_t number, struct error *e)
+{
+    const struct check *c = arg;
+    size_t begin = number * c->n_each, left = c->x->n - begin;
+    size_t end = begin + (left < c->n_each ? left : c->n_each);
+    int rc = 0;
+
+    for (size_t i = begin; i < end && rc == 0; i++) {
+        rc = check_tensor(c->x, i, e);
+    }
+    return rc;
+}
+
+/* Of many it is memory that takes the time, and several threads read more of it at once. */
+static int check_tensors(struct index *x, struct error *e)
+{
+    size_t most = x->n > x->m ? x->n : x->m;
+    struct check c = {.x = x, .n_each = most > MANY ? x->n * MANY / most + 1 : MANY};
+    const struct crowd crowd = {.n_threads = crowd_n_threads(), .work = check_some,
+                                .arg = &c};
+
+    return crowd_run(&crowd, (x->n + c.n_each - 1) / c.n_each, e);
+}
+
 int index_check(struct index *x, struct error *e)
 {
-    int rc = 0;
+    int rc;
 
     for (size_t i = 0; i < x->n; i++) {
         if (x->dtypes[i] >= N_DTYPES || x->n_dims[i] > BOX_MAX_DIMS) {
@@ -279,15 +343,5 @@ int index_check(struct index *x, struct error *e)
         }
     }
     rc = find_places(x, e);
-    for (size_t i = 0; i < x->n && rc == 0; i++) {
-        struct index_tensor t = index_tensor(x, i);
-
-        rc = check_name(x, i, e);
-        x->is_loaf[i] = rc == 0 && is_cut_like_loaf(x, &t, i);
-        if (!x->is_loaf[i]) { /* in general, or to say what is wrong */
-            rc = rc < 0 ? rc : check_cover(x, i, e);
-            rc = rc < 0 ? rc : check_sizes(x, i, e);
-        }
-    }
-    return rc;
+    return rc < 0 ? rc : check_tensors(x, e);
 }

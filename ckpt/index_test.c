@@ -377,6 +377,51 @@ static void test_decode_refuses(void)
     is_int(index_decode(b.data, 3, &x, &e), -ERR_FORMAT, "cut to 3 bytes");
 }
 
+/* More than one thread looks through: each of them finds what is wrong, also where the part
+ * of one ends and that of the next one begins. */
+static void test_many(void)
+{
+    enum { N = 50000, NAME = 6, FIRST = (1 << 14) + 1 }; /* FIRST: of the second part */
+    static const size_t places[] = {0, 1, FIRST - 1, FIRST, FIRST + 1, 2 * FIRST, N - 1};
+    static const uint64_t zero = 0, two = 2;
+    static struct index_piece pieces[N];
+    static char names[N][NAME + 1];
+    const struct index_file file = {NUMBERS(1), 1};
+    _cleanup_(index) struct index *x = NULL, *read = NULL;
+    _buf_ struct buf b = {0};
+    const char *encoded;
+    size_t len;
+
+    for (size_t i = 0; i < N; i++) {
+        snprintf(names[i], sizeof(names[i]), "t%05zu", i);
+        pieces[i] = (struct index_piece){names[i], DTYPE_U8, 1, &two, &zero, &two, 0, 2 * i};
+    }
+    is_int(index_bed_create(pieces, N, &file, 1, &x, NULL), 0, "%d tensors", N);
+    encoded = index_bytes(x, &len);
+    buf_append(&b, encoded, len);
+    is_int(index_decode(b.data, b.len, &read, NULL), 0, "are read");
+    for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+        size_t at = places[i];
+        uint64_t *box = find_array(&b, "chunk_boxes") + 2 * at;
+        char *name = (char *)find_array(&b, "names") + NAME * at, why[64];
+        struct error e = {0};
+        struct index *bad = NULL;
+
+        box[1] = 3;
+        snprintf(why, sizeof(why), "tensor 't%05zu': a piece [0:3] lies outside", at);
+        is_int(index_decode(b.data, b.len, &bad, &e), -ERR_FORMAT, "not if %zu is wrong", at);
+        like(e.text, why, "which is told");
+        box[1] = 2;
+        if (at > 0) {
+            memcpy(name, names[at - 1], NAME);
+            snprintf(why, sizeof(why), "tensor '%s' comes after", names[at - 1]);
+            is_int(index_decode(b.data, b.len, &bad, &e), -ERR_FORMAT, "nor if it is twice there");
+            like(e.text, why, "which is told");
+            memcpy(name, names[at], NAME);
+        }
+    }
+}
+
 int main(void)
 {
     test_round_trip();
@@ -385,5 +430,6 @@ int main(void)
     test_cuts();
     test_create_refuses();
     test_decode_refuses();
+    test_many();
     return tap_done();
 }
