@@ -315,11 +315,13 @@ static const struct contract_entry slurm_entries[] = {
     {"SLURM_NTASKS_PER_NODE", QUIET, local_world},
 };
 
-/* Where the MPI lies, and what root has agreed to: the same inside of a launch. */
+/* Where the MPI lies, what root has agreed to, and what a program tells the library by: the
+ * same inside of a launch. */
 static const char *const kept_names[] = {
     "OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
     "PRTE_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM",
     "OPAL_PREFIX", "PMIX_PREFIX", "PRTE_PREFIX",
+    "MUSTER_CHECKPOINT_DIR", "MUSTER_CKPT_CHECK",
 };
 
 /* Where nothing around is a launch these are the user's own, for an mpirun in a

@@ -376,7 +376,7 @@ static void test_stripped(void)
         "SLURM_TOPOLOGY_ADDR", "SLURM_CPU_BIND", "SLURM_CPU_BIND_LIST",
         "SLURM_MEM_BIND", "SLURM_TASKS_PER_NODE", "SLURM_NTASKS",
         "SLURM_NTASKS_PER_NODE", "SLURM_NPROCS", "SLURM_JOB_NUM_TASKS",
-        "MUSTER_KEY_FILE", "MUSTER_SET",
+        "MUSTER_KEY_FILE", "MUSTER_SET", "MUSTER_CKPT_CHECKED",
     };
     static const char *const kept[] = {
         "PATH", "LD_LIBRARY_PATH", "SLURM_JOB_NAME", "SLURM_SUBMIT_DIR",
@@ -384,6 +384,7 @@ static void test_stripped(void)
         "OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
         "PRTE_ALLOW_RUN_AS_ROOT", "OPAL_PREFIX", "OMPI_MCA_btl", "OMPI_CC",
         "OMPI_MCA_orte_tmpdir_base", "PMIX_MCA_gds", "PRTE_MCA_plm",
+        "MUSTER_CHECKPOINT_DIR", "MUSTER_CKPT_CHECK",
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(gone) + ARRAY_SIZE(kept); i++) {
@@ -414,6 +415,7 @@ static void test_stripped_in_launch(void)
         "OMPI_ALLOW_RUN_AS_ROOT", "OPAL_PREFIX", "PMIX_PREFIX", "PRTE_PREFIX",
         "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_btl", "OMPI_MCA_pml",
         "OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_mpi_yield_when_idle",
+        "MUSTER_CHECKPOINT_DIR",
     };
     static const char *const marks[] = {"OMPI_COMM_WORLD_RANK=0", "PMIX_RANK=0",
                                         "PMI_RANK=0", "PRTE_LAUNCHED=1"};

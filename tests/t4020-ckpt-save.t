@@ -133,7 +133,7 @@ test_workers() {
     run_ranks 2 tied 8
     like "$(grep 'rank 0:' out)" 'which tensors are one memory: this rank has none there; expected the same ones tied' 'or what is tied' || show
     like "$(grep 'rank 1:' out)" "this rank has 'again' tied to 'shared'; expected the same ones tied on all ranks" 'on one of them' || show
-    run_ranks 2 unlike 8 --set env.MUSTER_CKPT_CHECK=1
+    MUSTER_CKPT_CHECK=1 run_ranks 2 unlike 8
     is "$(grep -c "'shared' is not the same on ranks 0 and 1, and one rank's is saved" out)" 2 'what is not alike is told where somebody asks for it' || show
     run_ranks 2 nothing 8
     is "$(grep -c 'saved, due 0' out)" 2 'a piece without elements is a key of a rank that has nothing' || show
