@@ -96,23 +96,9 @@ static bool copy_block(const struct run *run, const struct plan_span *s,
 static int tell_damage(const struct run *run, const struct plan_span *s, size_t len,
                        struct error *e)
 {
-    const struct load_job *job = run->job;
-    const struct step *step = &job->load->step;
-    struct index_tensor t = index_tensor(
-        job->load->index, job->wants[job->plan.pieces[s->first].want].tensor);
+    const struct load *l = run->job->load;
 
-    const char *file = step->manifest.files[s->file].name;
-    char rank[32] = "";
-    uint32_t number;
-
-    if (part_data_rank(file, &number)) {
-        snprintf(rank, sizeof(rank), " of rank %u", number);
-    }
-    return error_text(e, ERR_FORMAT, "%s/%s is damaged: bytes %llu to %llu, with tensor "
-                      "'%.*s'%s, do not have their digest", step->name, file,
-                      (unsigned long long)s->begin,
-                      (unsigned long long)(s->begin + len),
-                      (int)(t.name_len < 80 ? t.name_len : 80), t.name, rank);
+    return step_blame_bytes(&l->step, l->index, s->file, s->begin, s->begin + len, e);
 }
 
 enum { DIRECT_ALIGN = 4096 };

@@ -294,6 +294,7 @@ static void test_damage(void)
     struct load_source source = {.file = held_file, .arg = memory};
     _load_ struct load l = {0};
     struct error e = {0};
+    uint64_t at;
 
     open_load(counting(), &l);
     is_int(io_read_all(io_system(), fd, memory, file_bytes, 0), 0, "in memory");
@@ -311,6 +312,12 @@ static void test_damage(void)
                  "'wide'", "file, bytes and tensor are named");
     was ^= 2;
     is_int(io_write_all(io_system(), fd, &was, 1, DIGEST_BLOCK_BYTES + 7), 0, "mend");
+    at = file_bytes - 1;
+    was = (char)(memory[at] ^ 4);
+    is_int(io_write_all(io_system(), fd, &was, 1, at), 0, "spoil the last block");
+    ok(!load_all(&l, NULL, 1, &e), "in which there are several tensors");
+    like(e.text, "and 1 more of rank 0, do not have their digest", "how many is told");
+    is_int(io_write_all(io_system(), fd, memory + at, 1, at), 0, "mend");
     free(memory);
     close(fd);
 }

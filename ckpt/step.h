@@ -43,6 +43,7 @@ bool step_is_at(const char *root, uint64_t step, const char *uuid, const char *p
 
 /* --- saving --- */
 
+struct index;
 struct step_save;
 
 /* Makes the directory in `root`, an open directory. 0, -EEXIST, -ENOSPC and others. `io`
@@ -162,6 +163,11 @@ int step_verify(struct step *s, struct error *e);
  * have; leaves it as it is where that cannot be told. */
 void step_blame(const struct step *s, size_t file, const uint64_t *blocks, size_t n,
                 struct error *e);
+
+/* -ERR_FORMAT with `e` for bytes [begin, end) of a file that do not have their digest: what of
+ * tensors, by that index, is in them. */
+int step_blame_bytes(const struct step *s, const struct index *x, uint32_t file,
+                     uint64_t begin, uint64_t end, struct error *e);
 
 /* The newest that is one, by step, then by fencing token. With `is_deep` one whose
  * bytes are all true. 0, -ENOENT if there is none; others only if the directory

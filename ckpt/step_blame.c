@@ -72,8 +72,8 @@ static void look(const struct index *x, uint32_t file, uint64_t begin, uint64_t 
     }
 }
 
-static void tell(const struct step *s, size_t file, uint64_t begin, uint64_t end,
-                 const struct seen *seen, size_t n_bad, struct error *e)
+static int tell(const struct step *s, size_t file, uint64_t begin, uint64_t end,
+                const struct seen *seen, size_t n_bad, struct error *e)
 {
     const struct manifest_file *f = &s->manifest.files[file];
     char what[2 * SHOWN_NAME] = "its header", rank[32] = "", more[80] = "";
@@ -95,9 +95,18 @@ static void tell(const struct step *s, size_t file, uint64_t begin, uint64_t end
     if (n_bad > 1) {
         snprintf(more, sizeof(more), ", nor do those of %zu blocks more", n_bad - 1);
     }
-    error_text(e, ERR_FORMAT, "%s/%s is damaged: bytes %llu to %llu, with %s%s, do not "
-               "have their digest%s", s->name, f->name, (unsigned long long)begin,
-               (unsigned long long)end, what, rank, more);
+    return error_text(e, ERR_FORMAT, "%s/%s is damaged: bytes %llu to %llu, with %s%s, do not "
+                      "have their digest%s", s->name, f->name, (unsigned long long)begin,
+                      (unsigned long long)end, what, rank, more);
+}
+
+int step_blame_bytes(const struct step *s, const struct index *x, uint32_t file,
+                     uint64_t begin, uint64_t end, struct error *e)
+{
+    struct seen seen;
+
+    look(x, file, begin, end, &seen);
+    return tell(s, file, begin, end, &seen, 1, e);
 }
 
 void step_blame(const struct step *s, size_t file, const uint64_t *blocks, size_t n,
