@@ -76,6 +76,17 @@ int __wrap_fstatvfs(int fd, struct statvfs *ret)
     return rc;
 }
 
+static void name_of(int fd, char to[64])
+{
+    char link[32], path[PATH_MAX];
+    ssize_t n;
+
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    n = readlink(link, path, sizeof(path) - 1);
+    path[n > 0 ? n : 0] = '\0';
+    snprintf(to, 64, "%.63s", strrchr(path, '/') ? strrchr(path, '/') + 1 : path);
+}
+
 /* It leaves before somebody has it for himself. */
 static int moves_from = -1;
 
@@ -88,6 +99,24 @@ int __wrap_flock(int fd, int how)
         renameat(moves_from, part, moves_from, "moved");
     }
     return __real_flock(fd, how);
+}
+
+/* A file of that name cannot be read. */
+static const char *unread;
+
+ssize_t __real_pread(int fd, void *to, size_t len, off_t at);
+ssize_t __wrap_pread(int fd, void *to, size_t len, off_t at);
+
+ssize_t __wrap_pread(int fd, void *to, size_t len, off_t at)
+{
+    char name[64];
+
+    name_of(fd, name);
+    if (unread && strcmp(name, unread) == 0) {
+        errno = EIO;
+        return -1;
+    }
+    return __real_pread(fd, to, len, at);
 }
 
 /* A file of that name cannot be removed; and whether any went of what had its seal. */
@@ -113,17 +142,6 @@ int __wrap_unlinkat(int dir, const char *name, int flags)
  * piece, has gone on to another file. */
 static atomic_bool is_held;
 static atomic_bool is_early; /* the file was synced meanwhile */
-
-static void name_of(int fd, char to[64])
-{
-    char link[32], path[PATH_MAX];
-    ssize_t n;
-
-    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-    n = readlink(link, path, sizeof(path) - 1);
-    path[n > 0 ? n : 0] = '\0';
-    snprintf(to, 64, "%.63s", strrchr(path, '/') ? strrchr(path, '/') + 1 : path);
-}
 
 int __wrap_fsync(int fd)
 {
@@ -324,6 +342,9 @@ static void test_synced_again(void)
     b.st.is_dry = false;
     is_int(pull(&b, &b.own, &e), 0, "it is pulled again%s", e.text);
     is_int(atomic_load(&n_gets), 0, "nothing is fetched");
+    ok(b.facts.n_kept == b.own.n && b.facts.bytes_kept == b.own.bytes && b.facts.n_moved == 0,
+       "which is told: %llu files of %llu bytes were here",
+       (unsigned long long)b.facts.n_kept, (unsigned long long)b.facts.bytes_kept);
     for (size_t i = 0; i < b.own.n; i++) {
         ok(was_synced(b.own.items[i].path), "%s is synced", b.own.items[i].path);
     }
@@ -659,6 +680,50 @@ static void test_stuck(void)
     teardown(&b);
 }
 
+/* What cannot be read may be right: it is neither fetched anew nor another one's. */
+static void test_unread(void)
+{
+    struct error e;
+    struct bench b;
+
+    setup(&b);
+    is_int(pull(&b, &b.own, &e), 0, "one of ours%s", e.text);
+    is_int(pull(&b, &b.others, &e), 0, "and another program's%s", e.text);
+    unread = first;
+    is_int(pull(&b, &b.own, &e), -EIO, "of which a file cannot be read");
+    like(e.text, "look at step-000000000010-0000000a/r00000.safetensors", "which is told");
+    unread = "b.bin";
+    is_int(pull(&b, &b.others, &e), -EIO, "nor one of the other");
+    like(e.text, "look at b.bin, of checkpoint-5", "which is told");
+    unread = NULL;
+    is_int(atomic_load(&n_gets), 0, "nothing is fetched");
+    ok(is_whole(&b) && is_there(b.to, "checkpoint-5/b.bin"), "and both are as they were");
+    teardown(&b);
+}
+
+/* It has no directory of its own. */
+static void test_file(void)
+{
+    static const char name[] = "step-7.safetensors";
+    static const char data[] = "\x40\0\0\0\0\0\0\0{\"t\":{\"dtype\":\"U8\",\"shape\":[1],"
+                               "\"data_offsets\":[0,1]}}                x";
+    _parcel_ struct parcel p = {0};
+    _close_ int fd = -1;
+    struct error e;
+    struct bench b;
+
+    setup(&b);
+    fd = openat(b.from, name, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd < 0 || write(fd, data, sizeof(data) - 1) != sizeof(data) - 1) {
+        bail_out("no %s", name);
+    }
+    pack(&b, FOUND_SAFETENSORS, name, &p);
+    is_int(pull(&b, &p, &e), 0, "a single file%s", e.text);
+    ok(is_there(b.to, name) && !is_there(b.to, ".step-7.safetensors.muster-part"),
+       "is all that is there");
+    teardown(&b);
+}
+
 /* Between that it was opened and that it was locked. */
 static void test_moved(void)
 {
@@ -745,6 +810,8 @@ int main(void)
     test_later_commit();
     test_longer();
     test_stuck();
+    test_unread();
+    test_file();
     test_moved();
     test_others_are_here();
     test_two_threads();
