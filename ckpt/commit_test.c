@@ -146,6 +146,19 @@ static void test_writer(void)
     is_int((int)strlen(c.host), 64, "a long name");
 }
 
+/* Behind something else. */
+static void test_append(void)
+{
+    _buf_ struct buf b = {0};
+    struct commit c = {0};
+    struct error e = {0};
+
+    buf_puts(&b, "before\n");
+    commit_encode(&some, &b);
+    is_int(commit_decode(b.data + 7, b.len - 7, &c, &e), 0, "one behind others is read (%s)",
+           e.text);
+}
+
 /* Every change of a bit, every length. */
 static void test_damage(void)
 {
@@ -195,6 +208,9 @@ static void test_lines(void)
         {"\"host\":\"node-3.example\"", "\"host\":\"a\\u001b[0m\"", -ERR_FORMAT},
         {"\"host\":\"node-3.example\"", "\"host\":\"" LONG LONG "\"", -ERR_FORMAT},
         {"\"host\":\"node-3.example\"", "\"host\":\"" LONG "\"", 0},
+        {"\"host\":\"node-3.example\"", "\"host\":\"" LONG "012345678901234567890123\"", 0},
+        {"\"host\":\"node-3.example\"", "\"host\":\"" LONG "0123456789012345678901234\"",
+         -ERR_FORMAT},
         {"\"host\":\"node-3.example\"", "\"host\":\"\"", 0},
         {"\"n_files\":9", "\"n_files\":9,\"n_files\":8", -ERR_FORMAT},
         {"{", "[", -ERR_FORMAT},
@@ -202,7 +218,7 @@ static void test_lines(void)
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         _buf_ struct buf b = {0}, changed = {0};
-        struct commit c;
+        struct commit c = {.step = 1};
         const char *at;
 
         commit_encode(&some, &b);
@@ -216,6 +232,7 @@ static void test_lines(void)
                                                        changed.len));
         is_int(commit_decode(changed.data, changed.len, &c, NULL), cases[i].rc,
                "'%s' for '%s'", cases[i].put, cases[i].find);
+        ok((c.step == 1) == (cases[i].rc < 0), "and what is refused is not given");
     }
 }
 
@@ -245,6 +262,7 @@ int main(void)
     test_registers();
     test_round_trip();
     test_writer();
+    test_append();
     test_damage();
     test_lines();
     test_length();

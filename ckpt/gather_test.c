@@ -290,7 +290,8 @@ static void test_manifest(void)
     open_step(10, &found);
     ok(m->n_ranks == N && m->n_nodes == 5, "of two ranks, on one of five nodes each");
     ok(m->generation == 3 && m->token == 7, "by whom it was saved");
-    ok(m->wall_ns > 0 && m->version[0], "and when, and with what");
+    ok(m->wall_ns > UINT64_C(1600000000) * 1000000000 && m->version[0],
+       "and when, and with what");
     ok(m->n_blobs == 2 && m->blobs[0].is_per_rank && m->blobs[0].n == N &&
            !m->blobs[1].is_per_rank && m->blobs[1].n == 1,
        "a blob of each rank, and one of all");
@@ -468,6 +469,78 @@ static void test_refused(void)
     drop(21);
 }
 
+/* Of one save something that belongs to another one, or is not what it says. */
+static void test_mixed(void)
+{
+    const struct part two = {.n_ranks = N};
+    enum odd_part { STEP, SAVE, RANK, FEWER, MORE, N_PARTS };
+    static const char *const want[N_PARTS] = {
+        "is that of rank 1 of 2 of another save, of step 23",
+        "is that of rank 1 of 2 of another save, of step 22",
+        "is that of rank 0 of 2 of another save",
+        "r00001.part: the part of rank 1 has 0 digests, and a file of 8 bytes needs 1",
+        "r00001.part: the part of rank 1 has 2 digests, and a file of 8 bytes needs 1",
+    };
+    char name[STEP_NAME_BYTES], path[128];
+
+    step_name(22, uuid_of(22), name);
+    snprintf(path, sizeof(path), "%s/r00001.part", name);
+    for (int k = 0; k < N_PARTS; k++) {
+        const uint64_t blocks[2] = {0};
+        struct step_save *s = begin(22);
+        struct part p = {.step = 22 + (k == STEP), .n_ranks = N, .rank = k != RANK,
+                         .file_bytes = BYTES, .n_blocks = k == FEWER ? 0 : k == MORE ? 2 : 1,
+                         .blocks = (uint64_t *)blocks};
+        _buf_ struct buf b = {0};
+        struct error e;
+
+        put_rank(s, 22, 0, &two);
+        put_rank(s, 22, 1, &two);
+        str_copy(p.uuid, sizeof(p.uuid), uuid_of(22));
+        p.uuid[31] = k == SAVE ? 'f' : p.uuid[31];
+        if (part_encode(&p, &b, &e) < 0 || step_save_drop(s, "r00001.part", NULL) < 0 ||
+            step_save_note(s, "r00001.part", b.data, b.len, NULL) < 0) {
+            bail_out("no %s: %s", path, e.text);
+        }
+        step_save_destroy(s);
+        is_int(commit(io_system(), 22, 1, N, &e), -ERR_FORMAT, "%s", want[k]);
+        like(e.text, want[k], "is told");
+        ok(!has(22, STEP_COMMIT), "and is no checkpoint");
+        drop(22);
+    }
+}
+
+/* A part says how long its rank's file is. */
+static void test_lengths(void)
+{
+    static const struct {
+        int by;
+        const char *want;
+    } cases[] = {
+        {-1, "r00001.safetensors has 7 bytes: expected 8"},
+        {1, "r00001.safetensors has 9 bytes: expected 8"},
+        {-BYTES, "r00001.safetensors has 0 bytes: expected 8"},
+    };
+    char name[STEP_NAME_BYTES], path[128];
+    struct error e;
+
+    step_name(23, uuid_of(23), name);
+    snprintf(path, sizeof(path), "%s/%s/r00001.safetensors", root_path, name);
+    write_ranks(23);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        if (truncate(path, BYTES + cases[i].by) < 0) {
+            bail_out("no %s", path);
+        }
+        is_int(commit(io_system(), 23, 1, N, &e), -ENODATA, "%s", cases[i].want);
+        like(e.text, cases[i].want, "is told");
+    }
+    unlink(path);
+    is_int(commit(io_system(), 23, 1, N, &e), -ENODATA, "a file that is not there");
+    like(e.text, "r00001.safetensors has 0 bytes: expected 8", "is told");
+    ok(!has(23, STEP_COMMIT), "none of these is a checkpoint");
+    drop(23);
+}
+
 /* What one has left who was killed, and who was only stopped. */
 static void test_again(void)
 {
@@ -591,6 +664,8 @@ int main(void)
     test_tokens();
     test_unreadable();
     test_refused();
+    test_mixed();
+    test_lengths();
     test_again();
     test_tidy();
     test_at_once();

@@ -190,6 +190,24 @@ static void test_avoided_unread(void)
     remove_root();
 }
 
+/* Only who wants a best lacks it. */
+static void test_lacks_best(void)
+{
+    struct ckpt_keep want = {.rule.keep = 2};
+    bool lacks = true;
+
+    make_root();
+    is_int(keep_apply(io_system(), root, &want, NULL, NULL, &lacks, NULL), 0, "without a best");
+    ok(!lacks, "none is missing");
+    want.rule.keep = 1;
+    is_int(keep_take_best(&want, "nope"), 0, "one");
+    is_int(keep_apply(io_system(), root, &want, NULL, NULL, &lacks, NULL), 0, "by what none has");
+    ok(lacks, "is missing");
+    is_int(keep_apply(io_system(), root, &want, NULL, NULL, &lacks, NULL), 0, "where none goes");
+    ok(!lacks, "that does no harm");
+    remove_root();
+}
+
 /* A metric, and which way is better. */
 static void test_take_best(void)
 {
@@ -220,6 +238,7 @@ int main(void)
     test_first_error();
     test_avoided();
     test_avoided_unread();
+    test_lacks_best();
     test_take_best();
     return tap_done();
 }

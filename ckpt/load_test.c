@@ -132,7 +132,105 @@ static void open_load(struct io *io, struct load *ret)
     file_bytes = ret->step.manifest.files[0].bytes;
 }
 
+/* --- what is opened --- */
+
+static void test_is_damage(void)
+{
+    static const int of_this_process[] = {0, -ENODATA, -EINVAL, -ENOMEM, -EMFILE, -ENFILE,
+                                          -EREMOTEIO};
+    static const int damage[] = {-ERR_FORMAT, -ERR_VERSION, -EIO, -ENOENT, -ESTALE};
+
+    for (size_t i = 0; i < ARRAY_SIZE(of_this_process); i++) {
+        ok(!load_is_damage(of_this_process[i]), "%d says nothing of a checkpoint",
+           of_this_process[i]);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(damage); i++) {
+        ok(load_is_damage(damage[i]), "%d does", damage[i]);
+    }
+}
+
+static int index_fd = -1;
+
+static int open_index(struct io *io, int dir, const char *name)
+{
+    int fd = io_system_ops.open_file(io, dir, name);
+
+    index_fd = strcmp(name, "tensors.index") == 0 ? fd : index_fd;
+    return fd;
+}
+
+static ssize_t read_cut(struct io *io, int fd, void *to, size_t len, uint64_t at)
+{
+    return fd == index_fd ? 0 : io_system_ops.read(io, fd, to, len, at);
+}
+
+static void refuse(struct step *s, const char *why)
+{
+    struct load l = {0};
+    struct error e = {0};
+
+    is_int(load_open(s, &l, &e), -ERR_FORMAT, "%s", why);
+    like(e.text, why, "is told");
+    ok(!l.index && s->io, "and nothing is opened");
+    step_close(s);
+}
+
+static struct step newest(struct io *io)
+{
+    struct step s = {0};
+
+    if (step_find_newest(io, root, false, NULL, NULL, &s, NULL) < 0) {
+        bail_out("no checkpoint");
+    }
+    return s;
+}
+
+/* An index that is whole, and not that of this manifest. */
+static void test_differ(void)
+{
+    struct io_ops ops = io_system_ops;
+    struct io io = {.ops = &ops};
+    struct step s = newest(io_system());
+
+    s.manifest.files[0].digest = s.manifest.files[1].digest;
+    refuse(&s, "the index and the manifest differ in r00000.safetensors");
+    s = newest(io_system());
+    s.manifest.files[0].bytes -= DIGEST_BLOCK_BYTES;
+    refuse(&s, "the index and the manifest differ in r00000.safetensors");
+    s = newest(io_system());
+    s.manifest.n_files = 0;
+    refuse(&s, "the index has 1 files, and the manifest 0");
+    s = newest(io_system());
+    s.manifest.files[1].digest = s.manifest.files[0].digest;
+    refuse(&s, "tensors.index is damaged");
+    ops.open_file = open_index;
+    ops.read = read_cut;
+    s = newest(&io);
+    refuse(&s, "tensors.index is damaged: its 0 bytes");
+}
+
 static const uint64_t zeros[2];
+
+/* As far as it has dimensions they are those. */
+static void test_dimensions(void)
+{
+    const uint64_t shape[] = {LONG, 1};
+    struct load_want want = {.name = "long", .dtype = DTYPE_U8, .n_dims = 2, .shape = shape,
+                             .at = zeros, .len = shape};
+    _load_ struct load l = {0};
+    struct step s = newest(io_system());
+    struct error e = {0};
+    size_t at = 7;
+
+    is_int(load_open(&s, &l, &e), 0, "opened: %s", e.text);
+    is_int(load_find(&l, &want, 0, &at, &e), -EINVAL, "one dimension more");
+    like(e.text, "is U8 [0:6000000] there, and registered as U8 [0:6000000, 0:1]",
+         "is another shape");
+    ok(at == 7, "and is not found");
+    want.n_dims = 1;
+    is_int(load_find(&l, &want, 0, &at, &e), 0, "without it");
+    ok(at == 1, "it is");
+}
 
 static struct load_want want_all(const char *name, uint32_t n_dims,
                                  const uint64_t *shape, void *to)
@@ -480,6 +578,9 @@ static void test_threads(void)
 int main(void)
 {
     begin();
+    test_is_damage();
+    test_differ();
+    test_dimensions();
     test_once();
     test_threads();
     test_column();

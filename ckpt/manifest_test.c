@@ -93,7 +93,7 @@ static void test_encode_refuses(void)
 {
     struct manifest_file twice[] = {files[0], files[0]};
     struct manifest_file path[] = {{"../etc", 1, {1, 1}}};
-    char list[] = "[1]";
+    char list[] = "[1]", keys[] = "{\"a\":1,\"a\":2}";
     _buf_ struct buf b = {0};
     struct manifest m = some();
     struct error e = {0};
@@ -112,6 +112,12 @@ static void test_encode_refuses(void)
     m = some();
     m.state = list;
     is_int(manifest_encode(&m, &b, &e), -EINVAL, "a state that is a list");
+    m.state = keys;
+    is_int(manifest_encode(&m, &b, &e), -EINVAL, "a state that has a key twice");
+    m = some();
+    m.n_files = MANIFEST_MAX_FILES + 1; /* none of which is looked at */
+    is_int(manifest_encode(&m, &b, &e), -EINVAL, "too many files");
+    like(e.text, "lists 1000001 files", "and how many");
 }
 
 /* Each value, replaced by one of a wrong kind or taken away. */
@@ -142,6 +148,8 @@ static void test_decode_refuses(void)
          "blob 1 is of 2 ranks"},
         {"\"state\":{\"epoch\":3}", "\"state\":[]", "no object"},
         {"\"step\":1200", "\"step\":1200,\"step\":1201", "no JSON object"},
+        {"\"uuid\":\"", "\"uuid\":\"0", "wrong one"},
+        {"\"time\":", "\"time\":9", "wrong one"},
     };
     struct manifest m = some();
     _buf_ struct buf b = {0};
@@ -170,6 +178,41 @@ static void test_decode_refuses(void)
     }
 }
 
+/* As long as any may be; nothing is read of one that is longer. */
+static void test_sizes(void)
+{
+    struct manifest_file one[] = {{"a", INT64_MAX, {1, 1}}};
+    struct manifest m = some();
+    _manifest_ struct manifest back = {0};
+    _buf_ struct buf b = {0};
+    struct error e = {0};
+
+    m.files = one;
+    m.n_files = 1;
+    m.index = 0;
+    is_int(manifest_encode(&m, &b, &e), 0, "of a long file");
+    is_int(manifest_decode(b.data, b.len, &back, &e), 0, "read (%s)", e.text);
+    ok(back.n_files == 1 && back.files[0].bytes == INT64_MAX, "as long as it was");
+    is_int(manifest_decode("x", MANIFEST_MAX_BYTES + 1, &back, &e), -ERR_FORMAT, "too long a one");
+    like(e.text, "at most 67108864 are allowed", "and how long it may be");
+}
+
+/* More than 64 bits is no number of bytes, and no other one, either. */
+static void test_sum(void)
+{
+    struct manifest_file all[] = {
+        {"a", INT64_MAX, {1, 1}}, {"b", INT64_MAX, {1, 1}}, {"c", 52, {1, 1}},
+    };
+    struct manifest m = some();
+    struct commit c = {.step = 1200, .generation = 3, .token = m.token, .manifest_bytes = 100,
+                       .n_files = 4, .total_bytes = 150};
+    struct error e = {0};
+
+    memcpy(c.uuid, m.uuid, sizeof(c.uuid));
+    m.files = all;
+    is_int(manifest_check_commit(&m, &c, &e), -ERR_FORMAT, "a sum that went round");
+}
+
 static void test_commit(void)
 {
     struct manifest m = some();
@@ -191,6 +234,13 @@ static void test_commit(void)
     c.n_files--;
     is_int(manifest_check_commit(&m, &c, &e), -ERR_FORMAT, "a file less");
     c.n_files++;
+    c.generation++;
+    is_int(manifest_check_commit(&m, &c, &e), -ERR_FORMAT, "another generation");
+    c.generation--;
+    c.token++;
+    is_int(manifest_check_commit(&m, &c, &e), -ERR_FORMAT, "another token");
+    c.token--;
+    is_int(manifest_check_commit(&m, &c, &e), 0, "they belong together again");
     c.uuid[0] = 'f';
     is_int(manifest_check_commit(&m, &c, &e), -ERR_FORMAT, "another save");
 }
@@ -201,6 +251,8 @@ int main(void)
     test_names();
     test_encode_refuses();
     test_decode_refuses();
+    test_sizes();
+    test_sum();
     test_commit();
     return tap_done();
 }

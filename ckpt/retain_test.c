@@ -84,6 +84,10 @@ static void test_rules(void)
         {{.keep = 1}, "50wh 40w 30w 20wth 20wt 10wt 10wt", "20 20 "},
         {{.keep = 1}, "50w 40w 30w 20wt 20wt 10wt 10wt", "30 10 10 "},
         {{.keep = 1}, "50w 40ws 30wst 30wst 20wst 20wst", "20 20 "},
+        {{.keep = 1}, "50w 40ws 30ws 20wst 20wst 10wst 10wst", "10 10 "},
+        {{.keep = 1}, "50w 40wt 40wta 30w", "30 "},
+        {{.keep = 1}, "60wt 60wt 50wt=1 50wt 40wt 40wt", "40 40 "},
+        {{.keep = 1, .every = 1}, "50w 40w 30w", ""},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {

@@ -4,6 +4,7 @@
 #include "ckpt/save_agent_bed.h"
 
 #include "base/cleanup.h"
+#include "base/hugepages.h"
 #include "base/str.h"
 #include "base/thread.h"
 #include "ckpt/snap.h"
@@ -144,11 +145,19 @@ int __wrap_client_snap_taken(struct client *c, const char *uuid, struct error *e
 
 enum { POPULATE_WRITE = 23, A_MOMENT_MS = 100 };
 
+void __wrap_hugepages_look(struct hugepages *ret, size_t len);
 ssize_t __wrap_pwrite(int fd, const void *data, size_t len, off_t at);
 int __real_madvise(void *at, size_t len, int advice);
 int __wrap_madvise(void *at, size_t len, int advice);
 int __real_fallocate(int fd, int mode, off_t at, off_t len);
 int __wrap_fallocate(int fd, int mode, off_t at, off_t len);
+
+/* There are none: where there are nothing is written to a file, whatever the size. */
+void __wrap_hugepages_look(struct hugepages *ret, size_t len)
+{
+    (void)len;
+    *ret = (struct hugepages){.is_over = true};
+}
 
 ssize_t __wrap_pwrite(int fd, const void *data, size_t len, off_t at)
 {

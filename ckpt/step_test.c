@@ -6,6 +6,7 @@
 #include "base/fs.h"
 #include "ckpt/disk_model.h"
 #include "ckpt/step_bed.h"
+#include "tests/lib/fds.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -227,6 +228,110 @@ static void test_life(void)
     remove_all();
 }
 
+/* What is read through counts, not only what is as long as it should be. */
+static void test_newest(void)
+{
+    _step_ struct step s = {0}, deep = {0}, older = {0};
+    char path[PATH_MAX], name[STEP_NAME_BYTES];
+    int fd;
+
+    bed_save(io_system(), root, 5, 9, NULL);
+    bed_save(io_system(), root, 7, 1, NULL);
+    is_int(find(false, &s), 0, "a newer step of a lower token");
+    is_int((int)s.commit.step, 7, "is newer");
+    bed_name(7, 1, name);
+    snprintf(path, sizeof(path), "%s/r00001.safetensors", name);
+    fd = openat(root, path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || pwrite(fd, "\377\0\377", 3, 70) != 3 || close(fd) < 0) {
+        bail_out("no %s", path);
+    }
+    step_close(&s);
+    is_int(find(false, &s), 0, "damaged within");
+    is_int((int)s.commit.step, 7, "it still looks so");
+    is_int(find(true, &deep), 0, "and is read");
+    is_int((int)deep.commit.step, 5, "to find that it is none");
+    is_int(step_verify(&s, NULL), -ERR_FORMAT, "as it is");
+    snprintf(path, sizeof(path), "%s/COMMIT", name);
+    unlinkat(root, path, 0);
+    bed_save(io_system(), root, 5, 3, NULL);
+    bed_save(io_system(), root, 5, 12, NULL);
+    is_int(find(true, &older), 0, "of one step");
+    is_int((int)older.commit.token, 12, "the highest token counts");
+    remove_all();
+}
+
+/* A COMMIT that says what its manifest does not. */
+static void test_differ(void)
+{
+    _step_ struct step s = {0};
+    _buf_ struct buf b = {0};
+    struct commit c;
+    char name[STEP_NAME_BYTES], path[2 * STEP_NAME_BYTES];
+    struct error e = {0};
+    int fd;
+
+    bed_save(io_system(), root, 7, 1, NULL);
+    is_int(find(false, &s), 0, "a checkpoint");
+    c = s.commit;
+    c.n_files++;
+    commit_encode(&c, &b);
+    bed_name(7, 1, name);
+    snprintf(path, sizeof(path), "%s/COMMIT", name);
+    fd = openat(root, path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    if (fd < 0 || write(fd, b.data, b.len) != (ssize_t)b.len || close(fd) < 0) {
+        bail_out("no %s", path);
+    }
+    step_close(&s);
+    is_int(step_open(io_system(), root, name, &s, &e), -ERR_FORMAT, "of another number of files");
+    like(e.text, "the manifest lists 4 files", "is none");
+    remove_all();
+}
+
+/* Nobody reads so much to find that it is none. */
+static void test_long(void)
+{
+    static const struct {
+        const char *file, *why;
+        uint64_t bytes;
+    } cases[] = {
+        {"COMMIT", "is no COMMIT: its length is wrong", COMMIT_MAX_BYTES + 1},
+        {"manifest.json", "manifest.json is damaged: expected ", MANIFEST_MAX_BYTES + 1},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _step_ struct step s = {0};
+        struct error e = {0};
+        char name[STEP_NAME_BYTES], path[2 * STEP_NAME_BYTES];
+        int fd;
+
+        bed_save(io_system(), root, 7, 1, NULL);
+        bed_name(7, 1, name);
+        snprintf(path, sizeof(path), "%s/%s", name, cases[i].file);
+        fd = openat(root, path, O_WRONLY | O_CLOEXEC);
+        if (fd < 0 || ftruncate(fd, (off_t)cases[i].bytes) < 0 || close(fd) < 0) {
+            bail_out("no %s", path);
+        }
+        is_int(step_open(io_system(), root, name, &s, &e), -ERR_FORMAT, "too long a %s",
+               cases[i].file);
+        like(e.text, cases[i].why, "is damaged");
+        remove_all();
+    }
+}
+
+static void test_open_none(void)
+{
+    _free_ struct step_entry *entries = NULL;
+    size_t n = 0;
+    int n_open = fds_n_open();
+
+    bed_save(io_system(), root, 7, 1, NULL);
+    bed_save(io_system(), root, 7, 2, NULL);
+    is_int(step_list(io_system(), root, &entries, &n, NULL), 0, "two of one step are told apart");
+    ok(n == 2 && entries[0].token == 2 && entries[1].token == 1, "by their tokens");
+    is_int(fds_n_open(), n_open, "and none of them stays open");
+    remove_all();
+}
+
 static unsigned n_unlinks; /* that work still */
 
 static int unlink_some(struct io *io, int dir, const char *name)
@@ -392,6 +497,7 @@ static void test_faults(void)
             }
             rc = open_one(20, &s, &e);
             ok(rc < 0, "%s %s: refused (%s)", files[i], what[fault], e.text);
+            ok(rc == -ERR_FORMAT || i >= 2, "as damaged");
             ok(strstr(e.text, "step-000000000020") ||
                    strstr(e.text, "manifest.json") || strstr(e.text, "COMMIT"),
                "by its name");
@@ -543,6 +649,10 @@ int main(void)
     test_vanishing();
     test_verify_bare();
     test_life();
+    test_newest();
+    test_differ();
+    test_long();
+    test_open_none();
     test_remove_full();
     test_cut();
     test_faults();

@@ -76,11 +76,6 @@ int __wrap_fstatvfs(int fd, struct statvfs *ret)
     return rc;
 }
 
-/* Of two threads on a file of two pieces one does not write before the other, with its own
- * piece, has gone on to another file. */
-static atomic_bool is_held;
-static atomic_bool is_early; /* the file was synced meanwhile */
-
 static void name_of(int fd, char to[64])
 {
     char link[32], path[PATH_MAX];
@@ -91,6 +86,62 @@ static void name_of(int fd, char to[64])
     path[n > 0 ? n : 0] = '\0';
     snprintf(to, 64, "%.63s", strrchr(path, '/') ? strrchr(path, '/') + 1 : path);
 }
+
+/* It leaves before somebody has it for himself. */
+static int moves_from = -1;
+
+int __real_flock(int fd, int how);
+int __wrap_flock(int fd, int how);
+
+int __wrap_flock(int fd, int how)
+{
+    if (moves_from >= 0) {
+        renameat(moves_from, part, moves_from, "moved");
+    }
+    return __real_flock(fd, how);
+}
+
+/* A file of that name cannot be read. */
+static const char *unread;
+
+ssize_t __real_pread(int fd, void *to, size_t len, off_t at);
+ssize_t __wrap_pread(int fd, void *to, size_t len, off_t at);
+
+ssize_t __wrap_pread(int fd, void *to, size_t len, off_t at)
+{
+    char name[64];
+
+    name_of(fd, name);
+    if (unread && strcmp(name, unread) == 0) {
+        errno = EIO;
+        return -1;
+    }
+    return __real_pread(fd, to, len, at);
+}
+
+/* A file of that name cannot be removed; and whether any went of what had its seal. */
+static const char *stuck;
+static bool went_sealed;
+
+int __real_unlinkat(int dir, const char *name, int flags);
+int __wrap_unlinkat(int dir, const char *name, int flags);
+
+int __wrap_unlinkat(int dir, const char *name, int flags)
+{
+    if (strcmp(name, first) == 0) {
+        went_sealed |= faccessat(dir, "COMMIT", F_OK, 0) == 0;
+    }
+    if (stuck && strcmp(name, stuck) == 0) {
+        errno = EPERM;
+        return -1;
+    }
+    return __real_unlinkat(dir, name, flags);
+}
+
+/* Of two threads on a file of two pieces one does not write before the other, with its own
+ * piece, has gone on to another file. */
+static atomic_bool is_held;
+static atomic_bool is_early; /* the file was synced meanwhile */
 
 int __wrap_fsync(int fd)
 {
@@ -291,6 +342,9 @@ static void test_synced_again(void)
     b.st.is_dry = false;
     is_int(pull(&b, &b.own, &e), 0, "it is pulled again%s", e.text);
     is_int(atomic_load(&n_gets), 0, "nothing is fetched");
+    ok(b.facts.n_kept == b.own.n && b.facts.bytes_kept == b.own.bytes && b.facts.n_moved == 0,
+       "which is told: %llu files of %llu bytes were here",
+       (unsigned long long)b.facts.n_kept, (unsigned long long)b.facts.bytes_kept);
     for (size_t i = 0; i < b.own.n; i++) {
         ok(was_synced(b.own.items[i].path), "%s is synced", b.own.items[i].path);
     }
@@ -558,6 +612,133 @@ static void test_commit_here(void)
     teardown(&b);
 }
 
+/* Of a muster that is to come. */
+static void test_later_commit(void)
+{
+    struct error e;
+    struct bench b;
+    _close_ int own = -1;
+    char text[COMMIT_MAX_BYTES + 1] = "";
+    char *end;
+
+    setup(&b);
+    is_int(pull(&b, &b.own, &e), 0, "one of ours%s", e.text);
+    own = open_own(&b);
+    snprintf(text, sizeof(text), "%.*s", (int)b.own.seal.len, b.own.seal.data);
+    end = strchr(text, '\n') + 1;
+    memcpy(strstr(text, "\"v\":1"), "\"v\":2", 5);
+    snprintf(end, sizeof(text) - (size_t)(end - text), "xxh3 %016llx\n",
+             (unsigned long long)digest_short_of(text, (size_t)(end - text)));
+    change_commit(own, text, 0);
+    is_int(pull(&b, &b.own, &e), -EEXIST, "a COMMIT that this muster does not know");
+    like(e.text, "another checkpoint", "is left alone");
+    teardown(&b);
+}
+
+/* What is here of a file is neither right nor as long. */
+static void test_longer(void)
+{
+    struct error e;
+    struct bench b;
+    _close_ int own = -1, fd = -1;
+    _step_ struct step s = {0};
+
+    setup(&b);
+    is_int(pull(&b, &b.own, &e), 0, "one of ours%s", e.text);
+    own = open_own(&b);
+    fd = openat(own, first, O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (fd < 0 || write(fd, "more", 4) != 4) {
+        bail_out("no %s", first);
+    }
+    is_int(pull(&b, &b.own, &e), 0, "with a file that is longer here%s", e.text);
+    is_int(b.facts.n_moved, 1, "which is fetched");
+    is_int(step_open(io_system(), b.to, b.own.name, &s, &e), 0, "is as long as it was%s", e.text);
+    is_int(step_verify(&s, &e), 0, "and right%s", e.text);
+    teardown(&b);
+}
+
+/* No file goes of what says that it is a checkpoint. */
+static void test_stuck(void)
+{
+    struct error e;
+    struct bench b;
+    _close_ int own = -1;
+
+    setup(&b);
+    is_int(pull(&b, &b.own, &e), 0, "one of ours%s", e.text);
+    own = open_own(&b);
+    fault.name = stuck = first;
+    fault.n = 1;
+    went_sealed = false;
+    is_int(pull(&b, &b.own, &e), -EIO, "of which a file cannot be synced, nor removed");
+    like(e.text, "r00000.safetensors cannot be put on the disk, nor removed", "which is told");
+    ok(!went_sealed && !is_there(own, "COMMIT"), "is no checkpoint, and was none by then");
+    stuck = NULL;
+    fault.n = 0;
+    is_int(pull(&b, &b.own, &e), 0, "until that can be done%s", e.text);
+    ok(is_whole(&b), "then it is whole");
+    teardown(&b);
+}
+
+/* What cannot be read may be right: it is neither fetched anew nor another one's. */
+static void test_unread(void)
+{
+    struct error e;
+    struct bench b;
+
+    setup(&b);
+    is_int(pull(&b, &b.own, &e), 0, "one of ours%s", e.text);
+    is_int(pull(&b, &b.others, &e), 0, "and another program's%s", e.text);
+    unread = first;
+    is_int(pull(&b, &b.own, &e), -EIO, "of which a file cannot be read");
+    like(e.text, "look at step-000000000010-0000000a/r00000.safetensors", "which is told");
+    unread = "b.bin";
+    is_int(pull(&b, &b.others, &e), -EIO, "nor one of the other");
+    like(e.text, "look at b.bin, of checkpoint-5", "which is told");
+    unread = NULL;
+    is_int(atomic_load(&n_gets), 0, "nothing is fetched");
+    ok(is_whole(&b) && is_there(b.to, "checkpoint-5/b.bin"), "and both are as they were");
+    teardown(&b);
+}
+
+/* It has no directory of its own. */
+static void test_file(void)
+{
+    static const char name[] = "step-7.safetensors";
+    static const char data[] = "\x40\0\0\0\0\0\0\0{\"t\":{\"dtype\":\"U8\",\"shape\":[1],"
+                               "\"data_offsets\":[0,1]}}                x";
+    _parcel_ struct parcel p = {0};
+    _close_ int fd = -1;
+    struct error e;
+    struct bench b;
+
+    setup(&b);
+    fd = openat(b.from, name, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd < 0 || write(fd, data, sizeof(data) - 1) != sizeof(data) - 1) {
+        bail_out("no %s", name);
+    }
+    pack(&b, FOUND_SAFETENSORS, name, &p);
+    is_int(pull(&b, &p, &e), 0, "a single file%s", e.text);
+    ok(is_there(b.to, name) && !is_there(b.to, ".step-7.safetensors.muster-part"),
+       "is all that is there");
+    teardown(&b);
+}
+
+/* Between that it was opened and that it was locked. */
+static void test_moved(void)
+{
+    struct error e;
+    struct bench b;
+
+    setup(&b);
+    moves_from = b.to;
+    is_int(pull(&b, &b.others, &e), -EBUSY, "somebody has taken away what is fetched into");
+    moves_from = -1;
+    like(e.text, "somebody else fetches checkpoint-5", "which is told");
+    is_int(atomic_load(&n_gets), 0, "and nothing is fetched");
+    teardown(&b);
+}
+
 static void test_others_are_here(void)
 {
     struct error e;
@@ -626,6 +807,12 @@ int main(void)
     test_name_comes();
     test_no_room();
     test_commit_here();
+    test_later_commit();
+    test_longer();
+    test_stuck();
+    test_unread();
+    test_file();
+    test_moved();
     test_others_are_here();
     test_two_threads();
     test_verified();
