@@ -230,7 +230,7 @@ static void test_gives_some(void)
     const uint32_t lost[] = {0};
     const struct snap_parity_order order = {10, UUID(1), lost, 1, false};
     const struct error late = {.code = ETIMEDOUT, .text = "late"};
-    struct parity_ask *a;
+    struct parity_ask *a, *own;
     struct parity_bed b;
     uint64_t before;
 
@@ -255,9 +255,51 @@ static void test_gives_some(void)
     a->moved_ms = 0;
     parity_builds_watch(b.nodes[2].parity, &late);
     is_int(b.n_built, 0, "who has given all is not late");
+    own = b.nodes[2].parity->builds->asks;
+    own = own->link ? own->next : own;
+    own->is_over = false;
+    own->moved_ms = 0;
+    parity_builds_watch(b.nodes[2].parity, &late);
+    is_int(b.n_built, 0, "nor is this agent itself, which may have stood still");
+    own->is_over = true;
     a->is_over = false;
     parity_builds_watch(b.nodes[2].parity, &late);
     ok(b.n_built == 1 && b.nodes[2].built.code == ETIMEDOUT, "who has not is");
+    parity_bed_close(&b);
+}
+
+/* Who is asked says something at the wrong time. */
+static void test_wrong_time(bool is_over)
+{
+    const uint32_t lost[] = {0};
+    const struct snap_parity_order order = {10, UUID(1), lost, 1, false};
+    const struct parity_sums none = {0};
+    struct channel_frame f = {.type = is_over ? SNAP_PARITY_END : SNAP_PARITY_READY};
+    _buf_ struct buf text = {0};
+    struct parity_ask *a;
+    struct parity_bed b;
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    parity_bed_save_all(&b, UUID(1), 10);
+    b.nodes[1].lie = is_over ? PARITY_MUTE : PARITY_SOME;
+    snap_parity_build(b.nodes[2].parity, &order, NULL);
+    while (!b.nodes[2].parity->builds->asks || !b.nodes[1].lied_to) {
+        turn(&b);
+    }
+    for (a = b.nodes[2].parity->builds->asks; !a->link; a = a->next) {
+    }
+    while (!is_over && a->i == 0) {
+        turn(&b);
+    }
+    parity_sums_encode(&none, &text);
+    f.data = (void *)text.data;
+    f.len = is_over ? text.len : 0;
+    a->is_over = is_over;
+    a->i = is_over ? a->want.n : a->i;
+    a->link->ops->on_frame(a->link, &f, a);
+    ok(b.n_built == 1 && b.nodes[2].built.code == EPROTO, "who says %s",
+       is_over ? "twice that that was all" : "that it is ready behind the first bytes");
+    like(b.nodes[2].built.text, "node 10: what came was not asked for", "makes no sense");
     parity_bed_close(&b);
 }
 
@@ -361,6 +403,8 @@ int main(void)
     test_gets_on();
     test_given_up();
     test_gives_some();
+    test_wrong_time(false);
+    test_wrong_time(true);
     test_slow();
     test_chunks();
     test_ready_twice();

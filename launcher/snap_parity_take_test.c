@@ -179,19 +179,24 @@ static void test_digests(void)
     lie(&b, &x, "an end behind the end");
     ok(x.n_refused == 2 && !b.nodes[0].parity->kept, "is refused, with what came before");
     x.frames[3] = NULL;
+    s.n = 2;
+    buf_clear(&end);
+    parity_sums_encode(&s, &end);
+    lie(&b, &x, "a digest of more than came");
+    ok(x.n_refused == 3 && !b.nodes[0].parity->kept, "is refused");
     buf_append(&data, "x", 1);
     lie(&b, &x, "a byte more");
-    is_int(x.n_refused, 3, "is refused");
+    is_int(x.n_refused, 4, "is refused");
     data.len -= 2;
     buf_append(&two, "xx", 2);
     x.types[2] = SNAP_PARITY_DATA;
     x.frames[2] = &two;
     lie(&b, &x, "or in a second part");
-    is_int(x.n_refused, 4, "is refused");
+    is_int(x.n_refused, 5, "is refused");
     x.frames[1] = NULL;
     parity_bed_be_impatient(&b);
     lie(&b, &x, "an offer, and nothing behind it");
-    is_int(x.n_refused, 5, "is not waited for");
+    is_int(x.n_refused, 6, "is not waited for");
     ok(!b.nodes[0].parity->kept, "nor kept");
     parity_bed_close(&b);
 }
