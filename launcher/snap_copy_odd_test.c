@@ -82,12 +82,15 @@ static void test_slow(void)
     copy_bed_open(&b, UINT64_C(1) << 30);
     copy_bed_save(&b, 0, UUID(1), 10, COPY_LONG_ROOM, 1);
     copy_bed_send(&b, 0, UUID(1));
-    while (!b.from->outs || b.from->outs->at == 0) {
+    while (!b.to->ins) {
+        uv_run(&b.loop, UV_RUN_NOWAIT);
+    }
+    be_narrow(b.from->outs->link, SO_SNDBUF);
+    be_narrow(b.to->ins->link, SO_RCVBUF);
+    while (b.from->outs->at == 0) {
         uv_run(&b.loop, UV_RUN_NOWAIT);
     }
     link_hold(b.to->ins->link, true);
-    be_narrow(b.from->outs->link, SO_SNDBUF);
-    be_narrow(b.to->ins->link, SO_RCVBUF);
     do {
         at = b.from->outs->at;
         for (int i = 0; i < 20; i++) {
