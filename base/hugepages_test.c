@@ -24,6 +24,10 @@
 enum { N = 4, POPULATE_WRITE = 23, COLLAPSE = 25, MUCH = 16 << 20 };
 
 static int n_asked, n_granted = -1; /* of which the first; -1: as the kernel says */
+static int refused = EINVAL;          /* of the others, why */
+
+/* What the kernel is made of in /sys; NULL: what there is. */
+static const char *rule, *pmd_bytes;
 
 /* What the processor takes for small pages, and for a huge one; 0: as it is. */
 static int64_t small_us, huge_us, us;
@@ -40,10 +44,26 @@ int __wrap_madvise(void *at, size_t len, int advice)
     }
     n_asked++;
     if (n_granted >= 0) {
-        errno = EINVAL;
+        errno = refused;
         return n_asked <= n_granted ? 0 : -1;
     }
     return __real_madvise(at, len, advice);
+}
+
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+
+int __wrap_open(const char *path, int flags, ...)
+{
+    const char *text = strstr(path, "/transparent_hugepage/enabled")          ? rule
+                       : strstr(path, "/transparent_hugepage/hpage_pmd_size") ? pmd_bytes
+                                                                              : NULL;
+    int fd = text ? memfd_create("hugepages_test", MFD_CLOEXEC) : __real_open(path, flags);
+
+    if (text && (write(fd, text, strlen(text)) < 0 || lseek(fd, 0, SEEK_SET) != 0)) {
+        bail_out("a file");
+    }
+    return fd;
 }
 
 int __real_clock_gettime(clockid_t clock, struct timespec *ret);
@@ -287,6 +307,72 @@ static void test_other_kind(int granted, int want)
     ok(n_asked == want, "the first %d are made: %d are asked for", granted, n_asked);
 }
 
+/* Somebody else is at work on the memory, or on that beside it. */
+static void test_busy(int code)
+{
+    refused = code;
+    test_other_kind(0, N);
+    refused = EINVAL;
+}
+
+/* As where no huge page was asked for before. */
+static void test_never(void)
+{
+    struct hugepages mine;
+    char *at;
+
+    hugepages_look(&mine, MUCH);
+    at = private_memory(mine.bytes);
+    n_asked = n_granted = 0;
+    for (int i = 0; i < N; i++) {
+        hugepages_make(&mine, at + (size_t)i * mine.bytes);
+    }
+    n_granted = -1;
+    is_int(n_asked, 1, "behind small pages a kernel that makes none is asked once");
+}
+
+/* Another thread is still at work on those that are measured. */
+static void test_not_measured(void)
+{
+    small_us = 1;
+    huge_us = 5000;
+    test_other_kind(N, N);
+    small_us = huge_us = 0;
+}
+
+/* What a kernel says about its pages. */
+static void test_rules(void)
+{
+    static const struct {
+        const char *rule, *bytes;
+        size_t want;
+    } cases[] = {
+        {"always [madvise] never\n", "2097152\n", 2 << 20},
+        {"[always] madvise never\n", "2097152\n", 2 << 20},
+        {"always madvise [never]\n", "2097152\n", 0},
+        {"", "2097152\n", 0},
+        {"always [madvise] never\n", "", 0},
+        {"always [madvise] never\n", "1048576\n", 1 << 20},
+        {"always [madvise] never\n", "4194304\n", 0},
+        {"always [madvise] never\n", "1572864\n", 0},
+        {"always [madvise] never\n", "512\n", 0},
+    };
+    struct hugepages mine;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        rule = cases[i].rule;
+        pmd_bytes = cases[i].bytes;
+        hugepages_look(&mine, MUCH);
+        ok(mine.bytes == cases[i].want && mine.is_over == (mine.bytes == 0),
+           "pages of %.7s bytes, %.22s: %zu", pmd_bytes, rule, mine.bytes);
+    }
+    rule = cases[0].rule;
+    pmd_bytes = cases[0].bytes;
+    hugepages_look(&mine, MUCH - 1);
+    ok(mine.bytes == 0 && mine.is_over, "of little memory none are asked for");
+    rule = pmd_bytes = NULL;
+}
+
 static void test_any_length(void)
 {
     bool has_own = getenv("MUSTER_INSTRUMENTED") || tap_valgrind(); /* memory, of such tools */
@@ -320,6 +406,7 @@ static void test_any_length(void)
 int main(void)
 {
     test_any_length();
+    test_rules();
     hugepages_look(&h, MUCH);
     if (has_some()) {
         if (has_always()) {
@@ -337,6 +424,10 @@ int main(void)
         test_none();
         test_other_kind(0, 1);
         test_other_kind(1, N);
+        test_busy(EAGAIN);
+        test_busy(EBUSY);
+        test_never();
+        test_not_measured();
     } else {
         skip("this kernel makes no huge pages when it is asked");
         test_buffer(false);

@@ -3,6 +3,7 @@
 #include <config.h>
 
 #include "base/link_bed.h"
+#include "base/link_priv.h"
 
 #include "tests/lib/tap.h"
 
@@ -21,6 +22,21 @@ static char bulk[BULK_BYTES], got[BULK_BYTES];
 static bool is_wanted; /* where it comes it goes to `got` */
 static int n_right;
 static int wake_bytes, most_wake_bytes, n_wakes, n_too_many;
+static const struct link *reader; /* of whom more than comes is waited for so often: */
+static int n_beyond;
+static bool has_no_memory; /* for what the kernel does not take */
+
+void __real_buf_append(struct buf *b, const void *data, size_t len);
+void __wrap_buf_append(struct buf *b, const void *data, size_t len);
+
+void __wrap_buf_append(struct buf *b, const void *data, size_t len)
+{
+    if (has_no_memory && len > LESS) {
+        b->failed = true;
+        return;
+    }
+    __real_buf_append(b, data, len);
+}
 
 int __real_setsockopt(int fd, int level, int name, const void *value, socklen_t len);
 int __wrap_setsockopt(int fd, int level, int name, const void *value, socklen_t len);
@@ -36,6 +52,10 @@ int __wrap_setsockopt(int fd, int level, int name, const void *value, socklen_t 
                       wake_bytes > room / 4;
         most_wake_bytes = wake_bytes > most_wake_bytes ? wake_bytes : most_wake_bytes;
         n_wakes++;
+        if (reader && wake_bytes > 1 && (size_t)wake_bytes > channel_coming(reader->channel)) {
+            n_beyond++;
+            return 0; /* or this test would not end */
+        }
     }
     return __real_setsockopt(fd, level, name, value, len);
 }
@@ -134,10 +154,94 @@ static void test_wakes(void)
     world_close(&w);
 }
 
+/* Who is woken by as much as is still to come, and no more, misses nothing. */
+static void test_last_part(void)
+{
+    enum { SOME = 40000 };
+    struct world w;
+
+    is_wanted = true;
+    open_world(&w);
+    reader = w.accepted;
+    n_beyond = 0;
+    for (int i = 0; i < 2; i++) {
+        w.stop_after = 2 + i;
+        link_send_open(w.connector, 4, bulk + BULK_BYTES - SOME, SOME);
+        world_run(&w);
+    }
+    ok(n_right == 2 && n_wakes > 0, "some that come one after the other");
+    is_int(n_beyond, 0, "are not waited for as if there were more of them");
+    reader = NULL;
+    world_close(&w);
+}
+
+/* The kernel has little room for what comes. */
+static void test_narrow(void)
+{
+    int room = 200 * 1024; /* twice that, by the kernel */
+    uv_os_fd_t fd;
+    struct world w;
+
+    is_wanted = true;
+    open_world(&w);
+    if (uv_fileno(&w.accepted->conn->handle, &fd) < 0 ||
+        __real_setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room)) < 0) {
+        bail_out("a socket");
+    }
+    w.stop_after = 2;
+    send_bulk(&w, 0);
+    world_run(&w);
+    ok(n_right == 1 && n_wakes > 0, "bulk comes through little room");
+    is_int(n_too_many, 0, "and is waited for in parts of that");
+    world_close(&w);
+}
+
+/* What has gone in part cannot be followed by anything. */
+static void test_no_memory(void)
+{
+    struct world w;
+    int rc = 0;
+
+    is_wanted = true;
+    open_world(&w);
+    has_no_memory = true;
+    for (size_t i = 0; i < N_BULK && rc == 0; i++) {
+        rc = send_bulk(&w, i);
+    }
+    has_no_memory = false;
+    is_int(rc, -ENOMEM, "what the kernel does not take has no place");
+    w.stop_after = 0;
+    w.n_down = 0;
+    world_run(&w);
+    ok(w.n_down > 0, "the link is down: %s", w.why);
+    is_int(send_bulk(&w, 0), -EPIPE, "and takes no more");
+    world_close(&w);
+}
+
+static void test_unread(void)
+{
+    struct world w;
+    int rc = 0, n = 0;
+
+    is_wanted = true;
+    open_world(&w);
+    while (rc == 0 && n < 100) {
+        rc = send_bulk(&w, 0); /* the loop does not run: nobody reads */
+        n += rc == 0;
+    }
+    ok(rc == -ENOBUFS && n <= LINK_MAX_QUEUED / BULK_BYTES + 4,
+       "who reads nothing has so much and no more kept for it: %d times", n);
+    world_close(&w);
+}
+
 int main(void)
 {
     test_open(false);
     test_open(true);
     test_wakes();
+    test_last_part();
+    test_narrow();
+    test_no_memory();
+    test_unread();
     return tap_done();
 }

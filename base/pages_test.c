@@ -89,9 +89,56 @@ static void test_take(void)
     munmap(at, N * PAGE);
 }
 
+/* What is asked for is not little from a MiB on, and never of what is not there. */
+static void test_much(void)
+{
+    _free_ char *much = NULL, *less = NULL;
+
+    n_asked = 0;
+    less = pages_alloc((1 << 20) - 1, 1);
+    ok(less && n_asked == 0, "a byte less than a MiB is little");
+    much = pages_alloc(1 << 20, 1);
+    ok(much && n_asked == 1, "a MiB is not");
+    pages_expect(NULL, MUCH);
+    is_int(n_asked, 1, "of no memory nothing is asked for");
+}
+
+/* Bytes that lie in two pages, whichever is there. */
+static void test_edge(void)
+{
+    size_t page = pages_bytes();
+    char *at = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    ok(pages_are_sparse(at + page - 1, 2), "none of two pages is there");
+    at[page] = 'x';
+    ok(!pages_are_sparse(at + page - 1, 2), "the second of them is");
+    ok(pages_are_sparse(at, page), "which is not the first");
+    munmap(at, 2 * page);
+}
+
+/* An eighth of them. */
+static void test_few(void)
+{
+    enum { N = 64, NO_HUGE_PAGE = 15 };
+    size_t page = pages_bytes();
+    char *at = mmap(NULL, N * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    madvise(at, N * page, NO_HUGE_PAGE);
+    for (size_t i = 0; i < N / 8; i++) {
+        at[i * page] = 'x';
+    }
+    ok(pages_are_sparse(at, N * page), "%d of %d pages are few", N / 8, N);
+    at[N / 8 * page] = 'x';
+    ok(!pages_are_sparse(at, N * page), "and one more is not");
+    munmap(at, N * page);
+}
+
 int main(void)
 {
     test_calloc();
+    test_much();
+    test_edge();
+    test_few();
     test_take();
     return tap_done();
 }

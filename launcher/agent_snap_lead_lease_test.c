@@ -350,6 +350,25 @@ static void test_late(struct lead_snap_bed *b)
     uv_run(&b->agent.loop, UV_RUN_NOWAIT);
 }
 
+/* Nor does it go before a thread that reads what was saved, also where it has none. */
+static void test_dies_as_it_reads(struct lead_snap_bed *b)
+{
+    struct lead_snap *l;
+
+    begin(b);
+    l = b->lead;
+    lead_snap_bed_say(b, 0, (struct bed_word){.uuid = UUID_A});
+    lead_check_want(l, l->saves);
+    ok(!l->leases, "a lead that has no directory, and reads a checkpoint again");
+    lead_snap_destroy(l);
+    is_int(b->n_freed, 0, "is there as long as that is read");
+    for (int i = 0; i < 1000 && b->n_freed == 0; i++) {
+        uv_run(&b->agent.loop, UV_RUN_ONCE);
+    }
+    is_int(b->n_freed, 1, "and no longer");
+    uv_run(&b->agent.loop, UV_RUN_NOWAIT);
+}
+
 int main(void)
 {
     struct lead_snap_bed *b = lead_snap_bed_make();
@@ -363,6 +382,7 @@ int main(void)
     test_dies(b);
     test_dies_in_any_order(b);
     test_late(b);
+    test_dies_as_it_reads(b);
     lead_snap_bed_free(b);
     return tap_done();
 }

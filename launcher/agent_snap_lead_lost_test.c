@@ -152,6 +152,35 @@ static void test_hopeless(struct lead_snap_bed *b)
     lead_snap_bed_close(b);
 }
 
+/* A list of nodes that are lost is no longer than 256: who is asked for nothing by that, and
+ * does not answer, is found out. */
+static void test_many_lost(struct lead_snap_bed *b)
+{
+    enum { N = 257 }; /* each of a group of two, of which the other one has no rank */
+    const char *list;
+    int n = 1;
+
+    lead_snap_bed_open(b);
+    for (uint32_t rank = 0; rank < N; rank++) {
+        lead_snap_bed_say(b, N + rank, (struct bed_word){.uuid = UUID_A, .rank = rank,
+                                                         .ranks = N});
+        for (uint32_t i = 0; i < 2; i++) {
+            say_parity(b, i ? N + rank : rank, N, 1,
+                       json_pack("[[i,i],[i,i]]", (int)rank, -1, (int)(N + rank), (int)rank));
+        }
+    }
+    lead_snap_bed_hush(b);
+    b->lost_from = N;
+    lead_snap_bed_look(b);
+    list = strstr(b->said, "\"lost\":[257,");
+    ok(list && lead_snap_bed_has_said(b, "[256,256]"), "what %d nodes had is made again", N);
+    for (const char *at = list; at && *at != ']'; at++) {
+        n += *at == ',';
+    }
+    ok(n == 256 && strstr(list, ",512]}"), "the list of those that are lost has %d", n);
+    lead_snap_bed_close(b);
+}
+
 /* --- copies --- */
 
 static void test_written(struct lead_snap_bed *b)
@@ -211,6 +240,7 @@ int main(void)
     test_whole(b);
     test_rebuilt(b);
     test_hopeless(b);
+    test_many_lost(b);
     test_written(b);
     test_not_written(b);
     lead_snap_bed_free(b);

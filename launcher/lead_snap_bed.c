@@ -48,6 +48,8 @@ bool __wrap_snap_is_short(const struct snap_commit *c, struct io *io, unsigned n
 int __wrap_snap_reread(const char *root, const char *name, struct reread_gate *g,
                        bool is_urgent, struct error *e);
 void __wrap_reread_gate_leave(struct reread_gate *g);
+void __real_reread_gate_destroy(struct reread_gate *g);
+void __wrap_reread_gate_destroy(struct reread_gate *g);
 int __real_snap_lease_create(const char *root, const struct lease_note *own,
                              const struct office *office, struct snap_lease **ret,
                              struct error *e);
@@ -173,6 +175,12 @@ void __wrap_reread_gate_leave(struct reread_gate *g)
     bed_of_gate(g)->n_left++;
 }
 
+void __wrap_reread_gate_destroy(struct reread_gate *g)
+{
+    bed_of_gate(g)->n_freed++;
+    __real_reread_gate_destroy(g);
+}
+
 int __wrap_snap_lease_create(const char *root, const struct lease_note *own,
                              const struct office *office, struct snap_lease **ret,
                              struct error *e)
@@ -260,7 +268,7 @@ static bool is_lost(void *arg, uint32_t agent)
 {
     const struct lead_snap_bed *b = arg;
 
-    return b->lost == agent || b->also_lost == agent;
+    return b->lost == agent || b->also_lost == agent || agent >= b->lost_from;
 }
 
 static const char *pinned(void *arg)
@@ -329,7 +337,7 @@ void lead_snap_bed_open(struct lead_snap_bed *b)
     memset((char *)b + sizeof(b->agent), 0, sizeof(*b) - sizeof(b->agent));
     b->now_ms = 1000000;
     b->started = 1;
-    b->lost = b->also_lost = UINT32_MAX;
+    b->lost = b->also_lost = b->lost_from = UINT32_MAX;
     b->resume_step = -1;
     b->room_for = 9;
     b->agent.config.first_generation = 1;

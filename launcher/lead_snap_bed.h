@@ -42,6 +42,7 @@ struct lead_snap_bed {
     /* What the lead is answered. */
     uint64_t now_ms;
     uint32_t started, lost, also_lost; /* a generation, agents */
+    uint32_t lost_from;                /* all agents from that one on */
     uint64_t every_ms[INTERVAL_N_LEVELS];
     char pinned[PATH_MAX + 128], copied[PATH_MAX + 128], source[PATH_MAX + 128];
     char resume[PATH_MAX + 128], avoided[128];
@@ -72,6 +73,7 @@ struct lead_snap_bed {
     struct bed_order commit, tidy;
     int n_saved_when_tidied;
     int n_reread, n_left; /* readers that were told that theirs has gone */
+    int n_freed;          /* leads */
 };
 
 /* Once a program. */

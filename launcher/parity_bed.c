@@ -118,6 +118,9 @@ static void give_falsely(struct link *l, const struct channel_frame *first,
     if (lie == PARITY_MORE) {
         give(l, w.segs[0].len + 1);
     }
+    if (lie == PARITY_EMPTY) {
+        give(l, 0);
+    }
     for (unsigned i = 0; lie == PARITY_BEHIND && i < w.n; i++) {
         give(l, w.segs[i].len);
     }

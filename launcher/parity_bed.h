@@ -19,7 +19,8 @@ enum parity_lie {
     PARITY_MUTE,    /* it takes links, and says nothing */
     PARITY_MORE,    /* it gives a byte more than it was asked for, */
     PARITY_BEHIND,  /* or one behind all of that, */
-    PARITY_NOTHING, /* or says at once that that was all */
+    PARITY_NOTHING, /* or says at once that that was all, */
+    PARITY_EMPTY,   /* or gives a piece of no bytes */
     PARITY_SOME,    /* it gives the first of what it was asked for, and no more */
     PARITY_DONE,    /* it has all, before anything was sent */
 };

@@ -63,6 +63,10 @@ static void test_offers(void)
     parity_bed_offer(&b, &g, 3, 30);
     ok(!is_offer(SNAP_PARITY_OFFER, &b), "one agent twice");
     g = good;
+    g.agents[0] = 20;
+    parity_bed_offer(&b, &g, 3, 30);
+    ok(!is_offer(SNAP_PARITY_OFFER, &b), "also where that is another one");
+    g = good;
     g.ranks[0] = 3;
     parity_bed_offer(&b, &g, 3, 30);
     ok(!is_offer(SNAP_PARITY_OFFER, &b), "one rank twice");
@@ -70,7 +74,10 @@ static void test_offers(void)
     parity_bed_offer(&b, &g, 3, 30);
     ok(!is_offer(SNAP_PARITY_OFFER, &b), "a rank beyond all");
     g = good;
-    g.index = 5000;
+    g.index = 4095;
+    parity_bed_offer(&b, &g, 3, 30);
+    ok(is_offer(SNAP_PARITY_OFFER, &b), "the last of so many ranks of a node as there may be");
+    g.index = 4096;
     parity_bed_offer(&b, &g, 3, 30);
     ok(!is_offer(SNAP_PARITY_OFFER, &b), "too many ranks of a node");
     g = good;

@@ -261,6 +261,7 @@ static void test_lies(void)
     } cases[] = {
         {PARITY_MORE, "more than was asked for", "node 10: what came was not asked for"},
         {PARITY_BEHIND, "a byte behind it", "node 10: what came was not asked for"},
+        {PARITY_EMPTY, "no byte of it", "node 10: what came was not asked for"},
         {PARITY_NOTHING, "nothing", "node 10: less came than was asked for"},
     };
     const uint32_t lost[] = {0};

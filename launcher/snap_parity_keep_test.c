@@ -6,12 +6,14 @@
 #include "launcher/parity_bed.h"
 
 #include "base/str.h"
+#include "launcher/snap_hold_priv.h"
 #include "tests/lib/tap.h"
 
+#include <errno.h>
 #include <signal.h>
+#include <string.h>
 
-static const struct parity_kept *find(const struct parity_bed *b, uint32_t rank,
-                                      const char *uuid)
+static struct parity_kept *find(const struct parity_bed *b, uint32_t rank, const char *uuid)
 {
     return parity_kept_find(b->nodes[0].parity, uuid, rank);
 }
@@ -71,10 +73,129 @@ static void test_generations(void)
     parity_bed_close(&b);
 }
 
+/* What goes for a third save of the set: the first that is named here, of two. */
+static void test_which(void)
+{
+    static const struct {
+        struct {
+            uint64_t step;
+            bool is_whole, is_settled;
+        } goes, stays;
+        const char *what;
+    } cases[] = {
+        {{1, true, false}, {2, true, false}, "of two that are whole the older one goes"},
+        {{2, true, true}, {1, true, false}, "before that one that is on the disk"},
+        {{2, false, false}, {1, true, false}, "and one that will not be whole"},
+        {{2, true, true}, {1, false, false}, "and of these two the one that is on the disk"},
+        {{1, true, true}, {2, true, true}, "of two that are on it the older one"},
+    };
+
+    for (size_t i = 0; i < 2 * sizeof(cases) / sizeof(cases[0]); i++) {
+        bool comes_first = i % 2; /* in whichever order they came */
+        const char *goes = comes_first ? UUID(1) : UUID(2), *stays = comes_first ? UUID(2)
+                                                                                : UUID(1);
+        struct parity_bed b;
+
+        parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+        for (int k = 0; k < 2; k++) {
+            bool is_it = comes_first == (k == 0);
+            uint64_t step = is_it ? cases[i / 2].goes.step : cases[i / 2].stays.step;
+
+            add(&b, 0, is_it ? goes : stays, step, 2);
+        }
+        find(&b, 11, goes)->is_whole = cases[i / 2].goes.is_whole;
+        find(&b, 11, goes)->is_settled = cases[i / 2].goes.is_settled;
+        find(&b, 11, stays)->is_whole = cases[i / 2].stays.is_whole;
+        find(&b, 11, stays)->is_settled = cases[i / 2].stays.is_settled;
+        add(&b, 0, UUID(3), 3, 2);
+        ok(!find(&b, 11, goes) && find(&b, 11, stays) && find(&b, 11, UUID(3)), "%s, come %s",
+           cases[i / 2].what, comes_first ? "first" : "last");
+        parity_bed_close(&b);
+    }
+}
+
+/* Parity is added up in it: it is the new one's, with nothing of the old one in it. */
+static void test_memory(void)
+{
+    struct parity_memory *m, before;
+    struct snap_parity *c;
+    struct parity_bed b;
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    c = b.nodes[0].parity;
+    add(&b, 0, UUID(1), 1, 2);
+    m = &find(&b, 11, UUID(1))->memory[0];
+    if (parity_kept_grow(c, m, 3 * SNAP_PAGE_BYTES - 1, NULL) < 0) {
+        bail_out("memory");
+    }
+    is_int(c->bytes, 3 * SNAP_PAGE_BYTES, "memory of whole pages");
+    memset(m->at, 'x', m->room);
+    before = *m;
+    add(&b, 0, UUID(2), 2, 2);
+    add(&b, 0, UUID(3), 3, 2);
+    m = &find(&b, 11, UUID(3))->memory[0];
+    ok(m->at == before.at && m->room == before.room && c->bytes == before.room,
+       "of the one that goes is the new one's");
+    for (size_t i = 0; i < m->room; i++) {
+        if (m->at[i]) {
+            m->at[0] = 1;
+        }
+    }
+    is_int(m->at[0], 0, "and nothing is left in it");
+    ok(snap_hold_beside(b.nodes[0].copies, (UINT64_C(1) << 30) + 1, NULL) < 0 &&
+           snap_hold_beside(b.nodes[0].copies, UINT64_C(1) << 30, NULL) == 0,
+       "the budget is what it was");
+    snap_parity_settle(c, UUID(3), false);
+    ok(c->bytes == 0 && !find(&b, 11, UUID(3)), "that of a save that came to nothing is none's");
+    parity_bed_close(&b);
+}
+
+/* Digests are of what has come: of a piece that has not there is none. */
+static void test_sums(void)
+{
+    struct parity_sums sums;
+    struct parity_kept *k;
+    struct parity_bed b;
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    add(&b, 0, UUID(1), 1, 2);
+    k = find(&b, 11, UUID(1));
+    for (int i = PARITY_NONE; i <= PARITY_COMING; i++) {
+        k->coming[1] = (uint8_t)i;
+        parity_kept_sums(k, 1, &sums);
+        is_int(sums.n, 0, "what has not come, or not all of it, has no digest");
+    }
+    k->coming[1] = PARITY_THERE;
+    k->sums[1][0] = 12345;
+    parity_kept_sums(k, 1, &sums);
+    ok(sums.n == 1 && sums.sums[0] == 12345, "what has come has");
+    parity_bed_close(&b);
+}
+
+/* What nobody can have counts for nothing. */
+static void test_too_large(void)
+{
+    const uint64_t huge = UINT64_C(1) << 60;
+    struct parity_memory m = {0};
+    struct error e = {0};
+    struct parity_bed b;
+
+    parity_bed_open(&b, 3, 1, huge + SNAP_PAGE_BYTES);
+    ok(parity_kept_grow(b.nodes[0].parity, &m, huge, &e) < 0 && e.code == ENOMEM,
+       "memory that cannot be had: %s", e.text);
+    ok(!m.at && m.room == 0 && b.nodes[0].parity->bytes == 0 && b.nodes[0].copies->beside == 0,
+       "takes nothing of the budget");
+    parity_bed_close(&b);
+}
+
 int main(void)
 {
     signal(SIGPIPE, SIG_IGN); /* as in all that have links */
     test_sets();
+    test_which();
+    test_memory();
+    test_sums();
+    test_too_large();
     test_generations();
     return tap_done();
 }

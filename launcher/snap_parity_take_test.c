@@ -11,6 +11,7 @@
 #include "tests/lib/tap.h"
 
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Whoever knows the key, and says what it likes. */
@@ -19,6 +20,7 @@ struct liar {
     uint16_t types[4];
     struct buf *frames[4];
     int n_down, n_refused;
+    char why[256]; /* the last time */
 };
 
 static void liar_up(struct link *l, void *ctx)
@@ -33,9 +35,14 @@ static void liar_up(struct link *l, void *ctx)
 static void liar_frame(struct link *l, const struct channel_frame *f, void *ctx)
 {
     struct liar *x = ctx;
+    struct error e = {0};
 
     (void)l;
-    x->n_refused += f->type == SNAP_COPY_REFUSED;
+    if (f->type == SNAP_COPY_REFUSED) {
+        x->n_refused++;
+        copy_refused_decode(f, &e);
+        str_copy(x->why, sizeof(x->why), e.text);
+    }
 }
 
 static void liar_down(struct link *l, bool closed, const struct error *why, void *ctx)
@@ -167,19 +174,29 @@ static void test_digests(void)
     s.sums[0] = parity_sum(0, data.data, data.len);
     buf_clear(&end);
     parity_sums_encode(&s, &end);
+    x.types[3] = SNAP_PARITY_END;
+    x.frames[3] = &end;
+    lie(&b, &x, "an end behind the end");
+    ok(x.n_refused == 2 && !b.nodes[0].parity->kept, "is refused, with what came before");
+    x.frames[3] = NULL;
+    s.n = 2;
+    buf_clear(&end);
+    parity_sums_encode(&s, &end);
+    lie(&b, &x, "a digest of more than came");
+    ok(x.n_refused == 3 && !b.nodes[0].parity->kept, "is refused");
     buf_append(&data, "x", 1);
     lie(&b, &x, "a byte more");
-    is_int(x.n_refused, 2, "is refused");
+    is_int(x.n_refused, 4, "is refused");
     data.len -= 2;
     buf_append(&two, "xx", 2);
     x.types[2] = SNAP_PARITY_DATA;
     x.frames[2] = &two;
     lie(&b, &x, "or in a second part");
-    is_int(x.n_refused, 3, "is refused");
+    is_int(x.n_refused, 5, "is refused");
     x.frames[1] = NULL;
     parity_bed_be_impatient(&b);
     lie(&b, &x, "an offer, and nothing behind it");
-    is_int(x.n_refused, 4, "is not waited for");
+    is_int(x.n_refused, 6, "is not waited for");
     ok(!b.nodes[0].parity->kept, "nor kept");
     parity_bed_close(&b);
 }
@@ -272,6 +289,40 @@ static void test_part(void)
     parity_bed_close(&b);
 }
 
+/* Whoever asks is sent something: no more than 256 at once, whatever else is on its way. */
+static void test_many_ask(void)
+{
+    enum { MANY = 256, OTHERS = 8 };
+    struct parity_want w = {UUID(1), 10, 11, 1, {{0, 0, 100}}};
+    struct parity_way *ways = calloc(MANY + OTHERS, sizeof(*ways));
+    struct liar x = {.types = {SNAP_PARITY_WANT}};
+    struct parity_out out = {0};
+    struct snap_parity *c;
+    struct parity_bed b;
+    _buf_ struct buf want = {0};
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    parity_bed_save(&b, 0, UUID(1), 10);
+    parity_want_encode(&w, &want);
+    x.frames[0] = &want;
+    c = b.nodes[0].parity;
+    for (int i = 0; ways && i < MANY + OTHERS; i++) {
+        ways[i] = (struct parity_way){.next = i > 0 ? &ways[i - 1] : NULL, .parity = c,
+                                      .out = i < OTHERS ? &out : NULL,
+                                      .moved_ms = uv_now(&b.loop)};
+    }
+    c->ways = &ways[MANY + OTHERS - 2];
+    lie(&b, &x, "one asks, as 255 others do, and all are served");
+    ok(x.n_refused == 0 && c->ways == &ways[MANY + OTHERS - 2], "it has what it has asked for");
+    c->ways = &ways[MANY + OTHERS - 1];
+    lie(&b, &x, "and one more");
+    is_int(x.n_refused, 1, "which is refused");
+    is_str(x.why, "256 others ask", "and hears why");
+    c->ways = NULL;
+    free(ways);
+    parity_bed_close(&b);
+}
+
 int main(void)
 {
     signal(SIGPIPE, SIG_IGN); /* as in all that have links */
@@ -279,5 +330,6 @@ int main(void)
     test_digests();
     test_strangers();
     test_part();
+    test_many_ask();
     return tap_done();
 }
