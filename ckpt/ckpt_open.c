@@ -174,6 +174,7 @@ int ckpt_create(struct muster *m, const struct muster_ckpt_group *group,
     ck->io = io;
     ck->root = root;
     ck->root_is_borrowed = root >= 0;
+    ck->pid = getpid();
     ck->is_checking = ckpt_check_is_on();
     ck->avoided = getenv("MUSTER_AVOID_PATHS");
     ck->last_save_ns = (int64_t)clock_mono_ns();

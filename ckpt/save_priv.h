@@ -172,6 +172,7 @@ enum ckpt_choice { CKPT_ALL = 0, CKPT_NOT_AVOIDED, CKPT_ONLY_AVOIDED };
 struct muster_ckpt {
     struct muster *m; /* borrowed; may be NULL */
     struct group group;
+    pid_t pid; /* who has opened it: with others, whom a child of it is not known to */
     struct io *io;
     int root; /* -1: not open */
     bool root_is_borrowed;

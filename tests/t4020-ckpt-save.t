@@ -160,6 +160,35 @@ test_one_fails() {
     is "$(ls fails.d | sed 's/-[0-9a-f]*$//')" step-000000000002 'and nothing is left of what was refused'
 }
 
+# A process that a worker has forked, as for data, has what it opened, and is not that worker.
+test_forked() {
+    need_module numpy
+    cat >forked.py <<'END'
+import os, sys
+import numpy
+from muster import ckpt
+with ckpt.Checkpoints(sys.argv[1]) as c:
+    c.save(1, {"a": numpy.ones(3)}, lazy=True)
+    for call in (lambda: c.fence() or c.wait(), lambda: c.latest(), lambda: c.load(), lambda: c.due(1),
+                 lambda: c.save(2, {}), lambda: c.map(1)):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                call()
+            except ckpt.CheckpointError as error:
+                sys.exit(0 if "was forked from the one that opened these checkpoints" in str(error) else str(error))
+            sys.exit("nothing")
+        print("child:", os.waitpid(pid, 0)[1], flush=True)
+    c.fence()
+    c.wait()
+    print("parent:", c.latest(), c.due(1), flush=True)
+END
+    rm -rf run
+    run timeout 100 "$MUSTER" run $root --run-dir run --max-restarts 0 --nproc-per-node 1 -- "$MODULE_PYTHON" forked.py "$TRASH/forked.d"
+    is "$status:$(grep -c 'child: 0' out)" 0:6 'children that are forked are refused' || show
+    is "$(grep -o 'parent: .*' out)" 'parent: 1 0' 'and their parent goes on' || show
+}
+
 # What a program says that is of no effect in a run is told once; and ranks that no agent leads
 # are not each alone.
 test_who() {
