@@ -88,6 +88,9 @@ static void save_differently(void *arg, const struct muster_ckpt_group *given)
                              MUSTER_JSON);
         }
     }
+    if (strcmp(what, "lazily") == 0 && group->rank == 1) {
+        flags = MUSTER_CKPT_LAZY;
+    }
     if (strcmp(what, "list") == 0 && group->rank == 2) {
         muster_ckpt_blob(ck, "b", same, 2, MUSTER_PER_RANK);
     }
@@ -118,7 +121,9 @@ static void test_differ(void)
                            "of tensors of different shapes"},
         {"overlap", -EINVAL, "tensor 'w': [0:4] of rank 0 and [2:4] of rank 1 "
                              "overlap"},
-        {"step", -EINVAL, "ranks 0 and 1 do not make the same call"},
+        {"step", -EINVAL, "ranks 0 and 1 do not make the same call: rank 0 saves step 0, and "
+                          "rank 1 saves step 1: expected"},
+        {"lazily", -EINVAL, "rank 0 saves step 1, and rank 1 saves step 1, lazily: expected"},
         {"blob", -EINVAL, "blob 'b' differs between rank 0 and rank 1 from byte 1 on"},
         {"longer", -EINVAL, "blob 'b' differs between rank 0 and rank 2 from byte 900 on"},
         {"json", -EINVAL, "blob 'j' differs between rank 0 and rank 1 from byte 2 on"},
