@@ -241,7 +241,7 @@ due_by() { # due_by GENERATIONS OPTION...
 # A save that has no room is refused before it begins; others are as they were.
 test_no_space() {
     need_module numpy
-    unshare -m sh -c 'mount -t tmpfs none /mnt' 2>/dev/null || { skip 'no tmpfs can be mounted here' 5; return; }
+    unshare -m sh -c 'mount -t tmpfs none /mnt' 2>/dev/null || { skip 'no tmpfs can be mounted here' 6; return; }
     mkdir -p full
     cat >full.py <<'END'
 import os
@@ -264,6 +264,8 @@ END
     like "$(cat out)" '1 there' 'leaves nothing of it'
     like "$(cat out)" 'step 1 34359607296' 'and the one before as it was'
     is "$(grep -c Traceback err)" 0 'and the next one is saved'
+    run unshare -m sh -c 'mount -t tmpfs none full && mkdir full/ck && mount -o remount,ro full && exec "$@"' sh "$MODULE_PYTHON" full.py
+    matches "$(tail -n 1 err)" 'save step 1: in .*/full/ck: make step-000000000001-.*: Read-only' 'and one that is read-only has its name' || show
 }
 
 test_when() {

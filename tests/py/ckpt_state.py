@@ -130,7 +130,7 @@ with ckpt.Checkpoints(root) as c:
     ok(raises(TypeError, lambda: _arrays.empty("a.b", "F9", (1,), "torch"), "'a.b' is of type F9, which this PyTorch"), "a type of later ones")
     wrong = states(1)
     wrong["bf16"] = torch.zeros(7, 3)
-    text = "tensor 'bf16' is BF16 [0:7, 0:3] there, and registered as F32 [0:7, 0:3]"
+    text = "tensor 'bf16' is BF16 [0:7, 0:3] there, and registered as F32 [0:7, 0:3]: expected the type and shape that it has there"
     ok(raises(ckpt.CheckpointError, lambda: c.load(into=wrong), text), "another type")
     ok(raises(ckpt.CheckpointError, lambda: c.load(into={"scalar": torch.zeros(1)}), "tensor 'scalar' is F32 []"), "a scalar is no vector")
     wrong["bf16"] = torch.zeros(3, 7, dtype=torch.bfloat16)
