@@ -123,6 +123,12 @@ test_workers() {
     is "$(grep -c "tensor 'm': no rank has \[7:8, 0:5\] of it" out)" 3 'a hole is told by all' || show
     run_ranks 2 values 8
     is "$(grep -c "differs between rank 0 and rank 1 .* it is in 'list.0.n.y' of the state" out)" 2 'a value that is not the same has its name' || show
+    run_ranks 2 order 8
+    is "$(grep -o "it is in 'values' of the state, whose keys are .*: expected the same keys in the same order" out | sort | tr '\n' ';')" \
+        "it is in 'values' of the state, whose keys are 'x', 'y' here: expected the same keys in the same order;it is in 'values' of the state, whose keys are 'y', 'x' here: expected the same keys in the same order;" \
+        'so have keys in another order' || show
+    run_ranks 2 metrics 8
+    is "$(grep -c "blob 'metrics' differs between rank 0 and rank 1 .*: expected the same metrics on all ranks" out)" 2 'and metrics' || show
     run_ranks 2 more 8
     is "$(grep -c 'differs between rank 0 and rank 1 .* it is in what tensors there are' out)" 2 'so have tensors of one rank alone' || show
     like "$(grep 'rank 0:' out)" 'this rank has no more there; expected the same keys' 'by what each of them has' || show

@@ -176,6 +176,8 @@ def places():
     found = [_tree.path_at(node, text.index(f"m{i}")) for i in range(6)]
     ok(found == ["a", "7.b.0", "7.b.1.0", "7.b.1.1.\u00e4.\"", "None.1", "last"], f"by its keys: {found}")
     ok(_tree.path_at(node, text.index('"b"')) == "7" and _tree.path_at(node, len(text)) == "", "or those of what it is in")
+    keys = [_tree.keys_at(node, path) for path in (None, "7", "7.b", "7.", "e", "a", "None.1")]
+    ok(keys == [["a", 7, "e", None, "last"], ["b", ""], None, [], None, None, None], f"which are told: {keys}")
 
 
 def gathers(where):

@@ -553,6 +553,9 @@ class Checkpoints:
             self._handle.call("save", step, flags, ctypes.byref(number))
             self._tell_note()
         except CheckpointError as error:
+            if f"blob '{METRICS}'" in str(error.strerror):
+                text = f"{error.strerror}: expected the same metrics on all ranks, as of an all-reduce"
+                raise CheckpointError(error.errno, text) from None
             found = re.search(rf"blob '{TREE}' differs between .* from byte (\d+) on", str(error.strerror))
             if found is None:
                 raise
@@ -740,9 +743,14 @@ def _key_at(description: Dict[str, Any], place: int) -> str:
             begin += size + 2
             continue
         inside = place - begin
-        path = _tree.path_at(value, inside) if key == "tree" else ""
-        if path:
-            return f"'{path}' of the state"
+        if key == "tree":
+            path = _tree.path_at(value, inside)
+            what = f"'{path}' of the state" if path else "the state"
+            keys = _tree.keys_at(value, path or None)
+            if keys is None:
+                return what
+            here = ", ".join(f"{k!r:.40}" for k in keys[:10]) + (", ..." if len(keys) > 10 else "")
+            return f"{what}, whose keys are {here} here: expected the same keys in the same order on all ranks"
         return _tensor_at(value, inside) if key == "tensors" else _tie_at(value, inside) if key == "ties" else "the state"
     return "the state"
 
