@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
 /* What is said is the errno value that comes closest. */
 static int to_errno(int rc)
@@ -24,8 +25,8 @@ static int to_errno(int rc)
     }
 }
 
-/* Before every call: no old error is left. */
-static int enter(struct muster_ckpt *ck)
+/* Before what asks nobody else: no old error is left. */
+static int enter_alone(struct muster_ckpt *ck)
 {
     if (!ck) {
         return -EINVAL;
@@ -35,10 +36,28 @@ static int enter(struct muster_ckpt *ck)
                                      "opened") : 0;
 }
 
+static bool is_of_parent(const struct muster_ckpt *ck)
+{
+    return (ck->m || ck->group.world > 1) && ck->pid != getpid();
+}
+
+static int enter(struct muster_ckpt *ck)
+{
+    int rc = enter_alone(ck);
+
+    if (rc == 0 && is_of_parent(ck)) {
+        return error_text(&ck->error, EOPNOTSUPP, "process %ld was forked from the one that "
+                          "opened these checkpoints, whom other ranks or an agent wait for: "
+                          "expected it to open its own, with a group of its own",
+                          (long)getpid());
+    }
+    return rc;
+}
+
 /* Before one that changes what is registered: nobody reads it any more. */
 static int enter_registry(struct muster_ckpt *ck)
 {
-    int rc = enter(ck);
+    int rc = enter_alone(ck);
 
     if (rc == 0) {
         ckpt_lazy_await(ck);
@@ -129,7 +148,7 @@ PUBLIC int muster_ckpt_save(struct muster_ckpt *ck, int64_t step, unsigned flags
 
 PUBLIC int muster_ckpt_fence(struct muster_ckpt *ck)
 {
-    int rc = enter(ck);
+    int rc = enter_alone(ck); /* of a child's parent the save is: it has none to end */
 
     rc = rc < 0 ? rc : to_errno(ckpt_lazy_end(ck, &ck->error));
     if (rc == 0) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * MUSTER_CKPT_CHECK: what this rank copies of a save has a digest before, which is held
+ * MUSTER_CKPT_CHECK: what this rank has of a save has a digest before, which is held
  * against what is there once it is copied. Who changes it meanwhile saves a mixture of
- * two steps, of which nothing in the file tells.
+ * two steps, of which nothing in the file tells. That is so of what other ranks copy,
+ * too, which have it alike: who changes it does so on all of them, as a rule.
  */
 #include <config.h>
 
@@ -45,54 +46,55 @@ static int sum_of(const struct image *im, const struct image_piece *p, char *chu
     return rc;
 }
 
-int image_sum(const struct image *im, const struct image_piece *p, uint64_t *ret,
-              struct error *e)
+/* Of one piece that this rank has, whoever writes it. */
+static int sum_piece(const struct part_piece *p, const struct reg_piece *memory,
+                     char *chunk, uint64_t *ret, struct error *e)
 {
-    _free_ char *chunk = malloc(CHUNK_BYTES);
+    _image_ struct image im = {0};
+    struct image_piece piece = {
+        .tensor = {.name = (char *)p->name, .dtype = p->dtype, .n_dims = p->n_dims,
+                   .shape = p->len},
+        .name = p->name, .shape = p->shape, .at = p->at,
+        .data = memory->data, .strides = memory->strides, .device = memory->device,
+    };
+    int rc = image_plan(&piece, 1, 0, "", &im, e);
 
-    return chunk ? sum_of(im, p, chunk, ret, e)
-                 : error_set(e, ENOMEM, "check what is saved");
+    return rc < 0 ? rc : sum_of(&im, &piece, chunk, ret, e);
 }
 
-int saving_note_memory(struct saving *s, struct error *e)
+int ckpt_sum_memory(const struct muster_ckpt *ck, const struct saving *s, uint64_t **ret,
+                    struct error *e)
 {
-    const struct image *im = &s->image;
+    _free_ uint64_t *sums = calloc(s->table.n_pieces + 1, sizeof(*sums));
     _free_ char *chunk = malloc(CHUNK_BYTES);
-    int rc = 0;
+    int rc = sums && chunk ? 0 : error_set(e, ENOMEM, "check what is saved");
 
-    s->sums = calloc(im->n + 1, sizeof(*s->sums));
-    if (!chunk || !s->sums) {
-        return error_set(e, ENOMEM, "check what is saved");
+    for (size_t i = 0; i < s->table.n_pieces && rc == 0; i++) {
+        rc = sum_piece(&s->table.pieces[i], &ck->registry.pieces[i], chunk, &sums[i], e);
     }
-    for (size_t i = 0; i < im->n && rc == 0; i++) {
-        rc = sum_of(im, &im->pieces[i], chunk, &s->sums[i], e);
+    if (rc == 0) {
+        *ret = take_ptr(&sums);
     }
     return rc;
 }
 
-int saving_check_memory(const struct saving *s, struct error *e)
+int ckpt_note_memory(const struct muster_ckpt *ck, struct saving *s, struct error *e)
 {
-    const struct image *im = &s->image;
-    _free_ char *chunk = s->sums ? malloc(CHUNK_BYTES) : NULL;
+    return ckpt_sum_memory(ck, s, &s->sums, e);
+}
 
-    if (!s->sums) {
-        return 0;
-    }
-    if (!chunk) {
-        return error_set(e, ENOMEM, "check what is saved");
-    }
-    for (size_t i = 0; i < im->n; i++) {
-        uint64_t sum;
-        int rc = sum_of(im, &im->pieces[i], chunk, &sum, e);
+int ckpt_check_memory(const struct muster_ckpt *ck, const struct saving *s,
+                      struct error *e)
+{
+    _free_ uint64_t *sums = NULL;
+    int rc = s->sums ? ckpt_sum_memory(ck, s, &sums, e) : 0;
 
-        if (rc < 0) {
-            return rc;
-        }
-        if (sum != s->sums[i]) {
+    for (size_t i = 0; sums && i < s->table.n_pieces; i++) {
+        if (sums[i] != s->sums[i]) {
             return error_text(e, EINVAL, "rank %u: '%s' was changed while it was "
                               "copied: expected muster_ckpt_fence() before "
-                              "(MUSTER_CKPT_CHECK)", s->job.rank, im->pieces[i].name);
+                              "(MUSTER_CKPT_CHECK)", s->job.rank, s->table.pieces[i].name);
         }
     }
-    return 0;
+    return rc;
 }

@@ -94,7 +94,7 @@ void ckpt_lazy_begin(struct muster_ckpt *ck, struct saving *s)
     s->pid = getpid();
     s->job.n_threads = 1; /* the program computes */
     note_pending(ck, s->way == &ck->agent);
-    s->rc = ck->is_checking ? saving_note_memory(s, &s->error) : 0;
+    s->rc = ck->is_checking ? ckpt_note_memory(ck, s, &s->error) : 0;
     s->is_behind = copier_of(ck) != NULL;
     if (s->is_behind) {
         errand_send(ck->copier, copy_behind, s);
@@ -118,7 +118,7 @@ void ckpt_lazy_await(struct muster_ckpt *ck)
     }
     if (s && s->rc == 0 && !s->is_checked) {
         s->is_checked = true;
-        s->rc = saving_check_memory(s, &s->error);
+        s->rc = ckpt_check_memory(ck, s, &s->error);
     }
     if (s) {
         saving_hand(s);

@@ -395,13 +395,15 @@ static void test_team(void)
     is_int((int)(wrong[0] + wrong[1]), 0, "and does no harm");
 }
 
+static int n_found[WORLD];
+
 /* MUSTER_CKPT_CHECK: one rank computes on before the fence. */
 static void save_and_change(void *arg, const struct muster_ckpt_group *group)
 {
     static char texts[WORLD][256];
     struct muster_ckpt *ck = NULL;
     int r = group->rank;
-    int32_t own[4] = {r, r, r, r};
+    int32_t own[4] = {r, r, r, r}, alike = 7;
     uint64_t shape[2] = {WORLD, 4}, at[2] = {(uint64_t)r, 0}, len[2] = {1, 2};
     int64_t strides[2] = {4, 2};
     struct muster_ckpt_tensor t = {.name = "rows", .dtype = MUSTER_I32, .n_dims = 2,
@@ -421,6 +423,16 @@ static void save_and_change(void *arg, const struct muster_ckpt_group *group)
     ((const char **)arg)[r] = texts[r];
     told[r][2] = muster_ckpt_save(ck, 3, 0, NULL);
     told[r][3] = muster_ckpt_latest(ck, 3, &loaded[r]);
+    n_found[r] = 0;
+    for (int who = 0; who < WORLD; who++) { /* one of them writes it, who knows which */
+        muster_ckpt_clear(ck);
+        muster_ckpt_tensor(ck, &(struct muster_ckpt_tensor){
+            .name = "alike", .dtype = MUSTER_I32, .data = &alike});
+        muster_ckpt_save(ck, 5 + who, MUSTER_CKPT_LAZY, NULL);
+        alike += r == who;
+        n_found[r] += muster_ckpt_fence(ck) == -EINVAL;
+        alike -= r == who;
+    }
     muster_ckpt_close(ck);
 }
 
@@ -436,6 +448,7 @@ static void test_check(void)
         like(texts[r], "rank 1: 'rows' was changed while it was copied", "and how");
         is_int(told[r][2], 0, "the next one is saved");
         is_int(told[r][3] == 0 && loaded[r] == 1, 1, "that one is none");
+        is_int(n_found[r], WORLD, "what all have alike is looked at on each of them");
     }
     setenv("MUSTER_CKPT_CHECK", "0", 1);
     team_run(WORLD, false, save_and_change, texts);

@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,15 +35,47 @@ int ckpt_make_uuid(char to[COMMIT_UUID_BYTES], struct error *e)
 
 /* --- meeting --- */
 
+enum { CALL_TEXT_BYTES = 80 };
+
+static void say_call(const struct opening *o, char to[CALL_TEXT_BYTES])
+{
+    static const char *const verbs[] = {
+        [CALL_OPEN] = "opens them", [CALL_DUE] = "asks what is due", [CALL_SAVE] = "saves",
+        [CALL_LATEST] = "looks for the newest", [CALL_LOAD] = "loads",
+    };
+    const char *verb = o->call < ARRAY_SIZE(verbs) && verbs[o->call] ? verbs[o->call] : "";
+    unsigned flags = o->call == CALL_SAVE ? o->flags : 0;
+
+    if (o->call == CALL_OPEN || o->step == MUSTER_CKPT_LATEST) {
+        snprintf(to, CALL_TEXT_BYTES, "%s%s", verb,
+                 o->call == CALL_LOAD ? " the newest" : "");
+    } else {
+        snprintf(to, CALL_TEXT_BYTES, "%s%s step %" PRId64 "%s%s%s", verb,
+                 o->call == CALL_LATEST ? " below" : o->call == CALL_DUE ? " after" : "",
+                 o->step, flags & MUSTER_CKPT_LAZY ? ", lazily" : "",
+                 flags & MUSTER_CKPT_WAIT ? ", and waits" : "",
+                 flags & MUSTER_CKPT_SKIP ? ", or skips it" : "");
+    }
+}
+
+static int refuse_calls(const struct opening *all, uint32_t r, struct error *e)
+{
+    char a[CALL_TEXT_BYTES], b[CALL_TEXT_BYTES];
+
+    say_call(&all[0], a);
+    say_call(&all[r], b);
+    return error_text(e, EINVAL, "ranks 0 and %u do not make the same call: rank 0 %s, and "
+                      "rank %u %s: expected the same one, with the same step and flags, on "
+                      "all ranks", r, a, r, b);
+}
+
 static int check_same(const struct muster_ckpt *ck, const struct opening *all,
                       struct error *e)
 {
     for (uint32_t r = 1; r < ck->group.world; r++) {
         if (all[r].call != all[0].call || all[r].step != all[0].step ||
             all[r].flags != all[0].flags) {
-            return error_text(e, EINVAL, "ranks 0 and %u do not make the same "
-                              "call: expected the same one, with the same step "
-                              "and flags, on all ranks", r);
+            return refuse_calls(all, r, e);
         }
     }
     return 0;
@@ -174,6 +207,7 @@ int ckpt_create(struct muster *m, const struct muster_ckpt_group *group,
     ck->io = io;
     ck->root = root;
     ck->root_is_borrowed = root >= 0;
+    ck->pid = getpid();
     ck->is_checking = ckpt_check_is_on();
     ck->avoided = getenv("MUSTER_AVOID_PATHS");
     ck->last_save_ns = (int64_t)clock_mono_ns();

@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static char root[API_BED_ROOT_BYTES];
 
@@ -86,6 +88,9 @@ static void save_differently(void *arg, const struct muster_ckpt_group *given)
                              MUSTER_JSON);
         }
     }
+    if (strcmp(what, "lazily") == 0 && group->rank == 1) {
+        flags = MUSTER_CKPT_LAZY;
+    }
     if (strcmp(what, "list") == 0 && group->rank == 2) {
         muster_ckpt_blob(ck, "b", same, 2, MUSTER_PER_RANK);
     }
@@ -116,7 +121,9 @@ static void test_differ(void)
                            "of tensors of different shapes"},
         {"overlap", -EINVAL, "tensor 'w': [0:4] of rank 0 and [2:4] of rank 1 "
                              "overlap"},
-        {"step", -EINVAL, "ranks 0 and 1 do not make the same call"},
+        {"step", -EINVAL, "ranks 0 and 1 do not make the same call: rank 0 saves step 0, and "
+                          "rank 1 saves step 1: expected"},
+        {"lazily", -EINVAL, "rank 0 saves step 1, and rank 1 saves step 1, lazily: expected"},
         {"blob", -EINVAL, "blob 'b' differs between rank 0 and rank 1 from byte 1 on"},
         {"longer", -EINVAL, "blob 'b' differs between rank 0 and rank 2 from byte 900 on"},
         {"json", -EINVAL, "blob 'j' differs between rank 0 and rank 1 from byte 2 on"},
@@ -381,6 +388,43 @@ static void test_unlike(void)
     is_int(expected[0], 0, "without it nobody looks");
 }
 
+/* As if the other rank had the same, whatever it is. */
+static int gather_alike(void *arg, const void *mine, void *all, size_t len)
+{
+    memcpy(all, mine, len);
+    memcpy((char *)all + len, mine, len);
+    ++*(int *)arg;
+    return 0;
+}
+
+/* What other ranks wait for is its parent's to say. */
+static void test_forked(void)
+{
+    int n_gathered = 0, before, status = -1;
+    const struct muster_ckpt_group group = {.rank = 0, .world = 2, .arg = &n_gathered,
+                                            .allgather = gather_alike};
+    struct muster_ckpt *ck = api_bed_open(root, "forked", &group, NULL);
+    int64_t step;
+    pid_t pid;
+
+    is_int(muster_ckpt_latest(ck, MUSTER_CKPT_LATEST, &step), -ENOENT, "nothing there");
+    before = n_gathered;
+    pid = fork();
+    if (pid == 0) {
+        bool is_refused = muster_ckpt_latest(ck, MUSTER_CKPT_LATEST, &step) == -EOPNOTSUPP &&
+                          muster_ckpt_save(ck, 1, 0, NULL) == -EOPNOTSUPP &&
+                          strstr(muster_ckpt_error_text(ck), "open its own") &&
+                          muster_ckpt_wait(ck, 0, MUSTER_CKPT_DURABLE, 0) == -EOPNOTSUPP;
+
+        muster_ckpt_close(ck);
+        _exit(!is_refused || n_gathered != before);
+    }
+    is_int(waitpid(pid, &status, 0), pid, "a child");
+    is_int(status, 0, "is refused, and tells the other ranks nothing");
+    is_int(muster_ckpt_latest(ck, MUSTER_CKPT_LATEST, &step), -ENOENT, "its parent goes on");
+    muster_ckpt_close(ck);
+}
+
 static bool went_well(const struct api_trip *t, int world)
 {
     for (int r = 0; r < world; r++) {
@@ -424,6 +468,7 @@ int main(int argc, char **argv)
     test_apart();
     test_refused();
     test_unlike();
+    test_forked();
     test_matrix(argc > 1 ? atoi(argv[1]) : tap_valgrind() ? 3 : 17);
     return api_bed_end(root);
 }

@@ -156,9 +156,9 @@ static void put(const struct muster_ckpt *ck, struct saving *s)
 {
     const struct save_ops *ops = s->way->ops;
 
-    s->rc = ck->is_checking ? saving_note_memory(s, &s->error) : 0;
+    s->rc = ck->is_checking ? ckpt_note_memory(ck, s, &s->error) : 0;
     s->rc = s->rc < 0 ? s->rc : ops->put(s->way->self, &s->job, &s->error);
-    s->rc = s->rc < 0 ? s->rc : saving_check_memory(s, &s->error);
+    s->rc = s->rc < 0 ? s->rc : ckpt_check_memory(ck, s, &s->error);
     saving_hand(s);
 }
 

@@ -133,8 +133,8 @@ static int refuse_shape(const struct load_want *w, const struct load *l,
 
     box_format(&there, a, sizeof(a));
     box_format(&here, b, sizeof(b));
-    snprintf(why, sizeof(why), "is %s %s there, and registered as %s %s",
-             dtype_name(t->dtype), a, dtype_name(w->dtype), b);
+    snprintf(why, sizeof(why), "is %s %s there, and registered as %s %s: expected the type "
+             "and shape that it has there", dtype_name(t->dtype), a, dtype_name(w->dtype), b);
     return refuse(w, l, EINVAL, why, e);
 }
 

@@ -27,11 +27,14 @@ static void close_save(struct direct *d)
 static int reserve(void *self, const struct save_job *job, struct error *e)
 {
     struct direct *d = self;
+    int rc = 0;
 
     close_save(d);
-    return job->rank > 0 ? 0 : step_save_begin(job->io, job->root,
-                                               job->gather.step,
-                                               job->gather.uuid, &d->save, e);
+    if (job->rank == 0) {
+        rc = step_save_begin(job->io, job->root, job->gather.step, job->gather.uuid,
+                             &d->save, e);
+    }
+    return rc < 0 ? error_wrap(e, "in %s", job->root_path) : 0;
 }
 
 struct hashing {

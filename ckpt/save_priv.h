@@ -142,7 +142,7 @@ struct saving {
     struct save_job job; /* points into the others */
     const struct save_way *way;
     int64_t held_up_ns; /* the caller, so far */
-    uint64_t *sums;     /* owned: of each piece's memory; NULL: not to be checked */
+    uint64_t *sums;     /* owned: of what is registered; NULL: not to be checked */
 
     /* A lazy one's. */
     uint64_t number;
@@ -172,6 +172,7 @@ enum ckpt_choice { CKPT_ALL = 0, CKPT_NOT_AVOIDED, CKPT_ONLY_AVOIDED };
 struct muster_ckpt {
     struct muster *m; /* borrowed; may be NULL */
     struct group group;
+    pid_t pid; /* who has opened it: with others, whom a child of it is not known to */
     struct io *io;
     int root; /* -1: not open */
     bool root_is_borrowed;
@@ -302,14 +303,16 @@ void saving_send(struct saving *s);
 void saving_hand(struct saving *s);
 
 bool ckpt_check_is_on(void);
-/* A digest of what is in a piece, however it lies. 0, -ENOMEM, or -EREMOTEIO of a GPU. */
-int image_sum(const struct image *im, const struct image_piece *p, uint64_t *ret,
-              struct error *e);
-/* Before what is registered is copied. 0 or -ENOMEM. */
-int saving_note_memory(struct saving *s, struct error *e);
+/* A digest of each piece that is registered, however it lies, to be freed. 0, -ENOMEM, or
+ * -EREMOTEIO of a GPU. */
+int ckpt_sum_memory(const struct muster_ckpt *ck, const struct saving *s, uint64_t **ret,
+                    struct error *e);
+/* Before what is registered is copied. Fails as that. */
+int ckpt_note_memory(const struct muster_ckpt *ck, struct saving *s, struct error *e);
 /* And behind it. -EINVAL: it has been changed meanwhile; 0 also where it was not
  * noted. */
-int saving_check_memory(const struct saving *s, struct error *e);
+int ckpt_check_memory(const struct muster_ckpt *ck, const struct saving *s,
+                      struct error *e);
 
 /* Together: what several ranks have of a tensor alike is the same. -EINVAL: it is not. */
 int ckpt_check_alike(struct muster_ckpt *ck, const struct saving *s, struct error *e);

@@ -71,10 +71,9 @@ def save(checkpoints, step, model, optimizer):
 
 def load(checkpoints, model, optimizer):
     """The step to go on from."""
-    state = state_of(model, optimizer)
-    found = checkpoints.load(into=state, strict=True)
-    if found is None:
+    if checkpoints.latest() is None:  # get_state_dict() has an optimizer that is new take a step
         return 0
+    found = checkpoints.load(into=state_of(model, optimizer), strict=True)
     set_state_dict(
         model, optimizer, model_state_dict=found.state["model"], optim_state_dict=found.state["optimizer"]
     )

@@ -51,8 +51,10 @@
  * which has to be there until they are closed. Copies may use several threads, which have
  * ended when the call returns. That of lazy saves does nothing once the fence has
  * returned, and stays until muster_ckpt_close(); it takes no signals, and calls neither
- * the group nor `m`. A child that is forked meanwhile has no part in the save. No signal
- * is touched, nothing printed, nothing forked.
+ * the group nor `m`. A child that is forked meanwhile has no part in the save; its
+ * fence does nothing. With `m`, or a group of several ranks, what others are asked for is
+ * refused there (-EOPNOTSUPP): it opens a handle of its own. No signal is touched,
+ * nothing printed, nothing forked.
  */
 #ifndef MUSTER_CKPT_H
 #define MUSTER_CKPT_H

@@ -123,6 +123,12 @@ test_workers() {
     is "$(grep -c "tensor 'm': no rank has \[7:8, 0:5\] of it" out)" 3 'a hole is told by all' || show
     run_ranks 2 values 8
     is "$(grep -c "differs between rank 0 and rank 1 .* it is in 'list.0.n.y' of the state" out)" 2 'a value that is not the same has its name' || show
+    run_ranks 2 order 8
+    is "$(grep -o "it is in 'values' of the state, whose keys are .*: expected the same keys in the same order" out | sort | tr '\n' ';')" \
+        "it is in 'values' of the state, whose keys are 'x', 'y' here: expected the same keys in the same order;it is in 'values' of the state, whose keys are 'y', 'x' here: expected the same keys in the same order;" \
+        'so have keys in another order' || show
+    run_ranks 2 metrics 8
+    is "$(grep -c "blob 'metrics' differs between rank 0 and rank 1 .*: expected the same metrics on all ranks" out)" 2 'and metrics' || show
     run_ranks 2 more 8
     is "$(grep -c 'differs between rank 0 and rank 1 .* it is in what tensors there are' out)" 2 'so have tensors of one rank alone' || show
     like "$(grep 'rank 0:' out)" 'this rank has no more there; expected the same keys' 'by what each of them has' || show
@@ -158,6 +164,35 @@ test_one_fails() {
         'and who fails has its own error' || show
     is "$(grep -c 'at last: right' out)" 2 'both go on' || show
     is "$(ls fails.d | sed 's/-[0-9a-f]*$//')" step-000000000002 'and nothing is left of what was refused'
+}
+
+# A process that a worker has forked, as for data, has what it opened, and is not that worker.
+test_forked() {
+    need_module numpy
+    cat >forked.py <<'END'
+import os, sys
+import numpy
+from muster import ckpt
+with ckpt.Checkpoints(sys.argv[1]) as c:
+    c.save(1, {"a": numpy.ones(3)}, lazy=True)
+    for call in (lambda: c.fence() or c.wait(), lambda: c.latest(), lambda: c.load(), lambda: c.due(1),
+                 lambda: c.save(2, {}), lambda: c.map(1)):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                call()
+            except ckpt.CheckpointError as error:
+                sys.exit(0 if "was forked from the one that opened these checkpoints" in str(error) else str(error))
+            sys.exit("nothing")
+        print("child:", os.waitpid(pid, 0)[1], flush=True)
+    c.fence()
+    c.wait()
+    print("parent:", c.latest(), c.due(1), flush=True)
+END
+    rm -rf run
+    run timeout 100 "$MUSTER" run $root --run-dir run --max-restarts 0 --nproc-per-node 1 -- "$MODULE_PYTHON" forked.py "$TRASH/forked.d"
+    is "$status:$(grep -c 'child: 0' out)" 0:6 'children that are forked are refused' || show
+    is "$(grep -o 'parent: .*' out)" 'parent: 1 0' 'and their parent goes on' || show
 }
 
 # What a program says that is of no effect in a run is told once; and ranks that no agent leads
@@ -212,7 +247,7 @@ due_by() { # due_by GENERATIONS OPTION...
 # A save that has no room is refused before it begins; others are as they were.
 test_no_space() {
     need_module numpy
-    unshare -m sh -c 'mount -t tmpfs none /mnt' 2>/dev/null || { skip 'no tmpfs can be mounted here' 5; return; }
+    unshare -m sh -c 'mount -t tmpfs none /mnt' 2>/dev/null || { skip 'no tmpfs can be mounted here' 6; return; }
     mkdir -p full
     cat >full.py <<'END'
 import os
@@ -235,6 +270,8 @@ END
     like "$(cat out)" '1 there' 'leaves nothing of it'
     like "$(cat out)" 'step 1 34359607296' 'and the one before as it was'
     is "$(grep -c Traceback err)" 0 'and the next one is saved'
+    run unshare -m sh -c 'mount -t tmpfs none full && mkdir full/ck && mount -o remount,ro full && exec "$@"' sh "$MODULE_PYTHON" full.py
+    matches "$(tail -n 1 err)" 'save step 1: in .*/full/ck: make step-000000000001-.*: Read-only' 'and one that is read-only has its name' || show
 }
 
 test_when() {

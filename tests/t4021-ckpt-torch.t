@@ -50,6 +50,18 @@ test_back() {
     done
 }
 
+# Where there is no checkpoint an optimizer is as new as without them.
+test_fresh() {
+    rm -rf run
+    run timeout 200 "$MUSTER" run $root --run-dir run --max-restarts 0 --nproc-per-node 2 -- \
+        "$MODULE_PYTHON" "$MUSTER_SRCDIR/examples/ckpt_fsdp.py" --steps 1 --checkpoints "$TRASH/fresh"
+    is "$status" 0 'the example takes one step' || show
+    run "$MODULE_PYTHON" -c 'from muster import ckpt
+moments = ckpt.Checkpoints("fresh").load().state["optimizer"]["state"]
+print({float(m["step"]) for m in moments.values()})'
+    is "$(cat out)" '{1.0}' 'which is the first one of its optimizer' || show
+}
+
 # The example: on request, after the loss of a worker, and before it is stopped.
 test_example() {
     rm -rf run

@@ -119,7 +119,8 @@ def tensors_of(node: Node) -> List[Tuple[str, str]]:
 
 
 def path_at(node: Node, place: int, path: str = "") -> str:
-    """Of the value in whose text, as json.dumps() writes the node, that place is."""
+    """Of the value in whose text, as json.dumps() writes the node, that place is: a dict's where
+    it is in one of the keys."""
     if node[0] not in ("dict", "list", "tuple"):
         return path
     begin = len(json.dumps(node[0])) + 4
@@ -131,6 +132,20 @@ def path_at(node: Node, place: int, path: str = "") -> str:
             return path_at(value, inside, _join(path, key)) if inside >= 0 else path
         begin += size + 2
     return path
+
+
+def keys_at(node: Node, path: Optional[str]) -> Optional[List[Any]]:
+    """The keys of the dict of that path, or of the node itself; None: it is none."""
+    children = list(node[1] if node[0] == "dict" else enumerate(node[1])) if node[0] in ("dict", "list", "tuple") else []
+    if path is None:
+        return [key for key, _ in children] if node[0] == "dict" else None
+    for key, child in children:
+        name = str(key)
+        if path == name or path.startswith(name + "."):
+            found = keys_at(child, None if path == name else path[len(name) + 1 :])
+            if found is not None:
+                return found
+    return None
 
 
 def build(node: Node, tensors: Mapping[str, Any], like: Any = None) -> Any:

@@ -5,6 +5,7 @@
     muster run ... ckpt_damaged.py DIRECTORY together    the workers load what that left
 """
 import glob
+import json
 import logging
 import os
 import sys
@@ -148,7 +149,11 @@ def counted(where):
 
 
 def newest_of(where, step):
-    return max(glob.glob(f"{where}/step-{step:012d}-*"), key=lambda path: os.stat(path + "/COMMIT").st_mtime_ns)
+    def token(path):  # times of files may be the same
+        with open(path + "/COMMIT") as f:
+            return json.loads(f.readline())["token"]
+
+    return max(glob.glob(f"{where}/step-{step:012d}-*"), key=token)
 
 
 def flip_text(path, text):

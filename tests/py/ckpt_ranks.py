@@ -2,10 +2,11 @@
 """Workers save and load together: rows of a matrix, a vector that all have, and
 something of each one's own.
 
-    ckpt_ranks.py save|lazy|load|gone|differ|values|more|middle|tied|nothing|unlike DIRECTORY STEP
+    ckpt_ranks.py save|lazy|load|gone|differ|values|order|metrics|more|middle|tied|nothing|unlike DIRECTORY STEP
 
 `differ`, `values`, `more` and `middle`: ranks have not what they should: a row is missing, a
 value is not the same, one has a tensor more, or has it before others.
+`order`, `metrics`: keys of values have another order, or metrics are not the same.
 `tied`: one has two names for one tensor, and others two tensors.
 `unlike`: they do not have the same numbers in a tensor that all have.
 `nothing`: one tensor is all of one rank's.
@@ -36,6 +37,9 @@ if what == "unlike":
 state = {"m": ckpt.Piece(mine, full.shape, (begin, 0)), "shared": shared, "epoch": step}
 if what == "values":
     state["list"] = [{"same": 1, "n": {"x": "abc", "y": 1 + rank}}, 3]
+if what == "order":
+    state["values"] = {"x": 1, "y": 2} if rank == 0 else {"y": 2, "x": 1}
+metrics = {"loss": rank} if what == "metrics" else None
 if what == "more" and rank == 1:
     state["shared2"] = shared
 if what == "middle" and rank == 1:
@@ -47,7 +51,7 @@ if what == "nothing":
 with ckpt.Checkpoints(root) as c:
     if not is_load:
         try:
-            c.save(step, state, per_rank={"rank": rank, "world": world}, lazy=what == "lazy")
+            c.save(step, state, per_rank={"rank": rank, "world": world}, lazy=what == "lazy", metrics=metrics)
             c.fence()
             mine += 1  # it has been saved
         except ckpt.CheckpointError as error:

@@ -6,6 +6,7 @@ one: threads, signal handlers, odd numbers and names. Prints TAP.
 """
 import collections
 import copy
+import gc
 import json
 import logging
 import os
@@ -176,6 +177,8 @@ def places():
     found = [_tree.path_at(node, text.index(f"m{i}")) for i in range(6)]
     ok(found == ["a", "7.b.0", "7.b.1.0", "7.b.1.1.\u00e4.\"", "None.1", "last"], f"by its keys: {found}")
     ok(_tree.path_at(node, text.index('"b"')) == "7" and _tree.path_at(node, len(text)) == "", "or those of what it is in")
+    keys = [_tree.keys_at(node, path) for path in (None, "7", "7.b", "7.", "e", "a", "None.1")]
+    ok(keys == [["a", 7, "e", None, "last"], ["b", ""], None, [], None, None, None], f"which are told: {keys}")
 
 
 def gathers(where):
@@ -310,6 +313,90 @@ def asked(where):
     ok(type(error) is ckpt.CheckpointError and "expected the directory that it lies in" in str(error), f"no place for one: {error}")
 
 
+class Answers:
+    """A handle of which some calls answer what they are told to."""
+
+    def __init__(self, c, **answers):
+        self._call, self.asked = c._handle.call, []
+        self._answers = answers
+        c._handle.call = self
+
+    def __call__(self, name, *arguments):
+        if name not in self._answers:
+            return self._call(name, *arguments)
+        self.asked.append(arguments)
+        return self._answers[name](*arguments)
+
+
+def waits(where):
+    """For long: Python looks at signals in between, of which the library knows nothing."""
+
+    def underway(_save, _level, ms):
+        if len(handle.asked) < 5:
+            raise TimeoutError(110, "the save is still on its way")
+        return 0
+
+    def unheard(*_):
+        raise TimeoutError(110, "no answer from the agent in 60 s")
+
+    for timeout, n, parts in ((None, 5, [1000] * 5), (2.5, 3, [1000, 1000, 500]), (0.25, 1, [250]), (0, 1, [0]), (9, 5, [1000] * 5)):
+        with ckpt.Checkpoints(where) as c:
+            c.save(1, {"a": np.ones(3)})
+            handle = Answers(c, wait=underway)
+            error = failure(lambda: c.wait(timeout=timeout))
+        ok([ms for *_, ms in handle.asked] == parts, f"waits {timeout} s in parts: {[ms for *_, ms in handle.asked]}")
+        ok(error is None if n == 5 else is_told(error, TimeoutError, "on its way"), f"{timeout} s: {error}")
+    with ckpt.Checkpoints(where) as c:
+        handle = Answers(c, wait=unheard)
+        ok(is_told(failure(c.wait), TimeoutError, "no answer from the agent") and len(handle.asked) == 1, "an agent that is gone is not asked again")
+
+
+def underway(where):
+    """What was saved, and has not come to the disk: who loads it is told."""
+    with ckpt.Checkpoints(where) as c:
+        c.save(1, {"a": np.ones(3)})
+        c.save(7, {"a": np.ones(3)})
+        gone = next(d for d in os.listdir(where) if d.startswith("step-000000000007"))
+        os.rename(os.path.join(where, gone), where + ".gone")
+        ok(not is_told(failure(lambda: c.load(7)), FileNotFoundError, "wait()"), "one that is gone is not under way")
+        Answers(c, test=lambda *_: 0)
+        ok(is_told(failure(lambda: c.load(7)), FileNotFoundError, "step 7", "was saved by this process", "expected wait()"), "one that is not there yet")
+        ok(not is_told(failure(lambda: c.load(5)), FileNotFoundError, "wait()"), "and one that never was")
+        told = []
+        teller = logging.Handler()
+        teller.emit = lambda record: told.append(record.getMessage())
+        logging.getLogger("muster").addHandler(teller)
+        ok(c.load().step == 1 and "loaded was step 1: step 7 was saved by this process" in str(told), f"an older one in its place: {told}")
+        logging.getLogger("muster").removeHandler(teller)
+
+
+def unfenced(where):
+    """A lazy save of two ranks without an agent is made by its fence; the other one seems to
+    have what this one has."""
+    told = []
+    teller = logging.Handler()
+    teller.emit = lambda record: told.append(record.getMessage())
+    logging.getLogger("muster").addHandler(teller)
+    for how in ("closed", "dropped", "forked"):
+        c = ckpt.Checkpoints(where, group=(0, 2, lambda data: [data] * 2))
+        c.save(1, {"a": np.ones(3)}, lazy=True)
+        if how == "forked":
+            child = os.fork()
+            if child == 0:
+                c.fence()
+                error = failure(c.latest)
+                c.close()
+                os._exit(not is_told(error, ckpt.CheckpointError, "was forked from", "open its own") or len(told) != 2)
+            ok(os.waitpid(child, 0)[1] == 0, "a forked child has no part in it, and is told so")
+        if how != "dropped":
+            c.close()
+        del c
+        gc.collect()
+        ok(len(told) > 0 and "lazy save of step 1 is lost" in told[-1] and "fence()" in told[-1], f"{how} without a fence: {told}")
+    ok(len(told) == 3, "each is told once")
+    logging.getLogger("muster").removeHandler(teller)
+
+
 containers(root + ".containers")
 asked(root + ".asked")
 deep(root + ".deep")
@@ -322,4 +409,7 @@ pieces(root + ".pieces")
 words(root + ".words")
 gathers(root + ".gathers")
 places()
+waits(root + ".waits")
+underway(root + ".underway")
+unfenced(root + ".unfenced")
 print(f"1..{count}")

@@ -130,7 +130,7 @@ with ckpt.Checkpoints(root) as c:
     ok(raises(TypeError, lambda: _arrays.empty("a.b", "F9", (1,), "torch"), "'a.b' is of type F9, which this PyTorch"), "a type of later ones")
     wrong = states(1)
     wrong["bf16"] = torch.zeros(7, 3)
-    text = "tensor 'bf16' is BF16 [0:7, 0:3] there, and registered as F32 [0:7, 0:3]"
+    text = "tensor 'bf16' is BF16 [0:7, 0:3] there, and registered as F32 [0:7, 0:3]: expected the type and shape that it has there"
     ok(raises(ckpt.CheckpointError, lambda: c.load(into=wrong), text), "another type")
     ok(raises(ckpt.CheckpointError, lambda: c.load(into={"scalar": torch.zeros(1)}), "tensor 'scalar' is F32 []"), "a scalar is no vector")
     wrong["bf16"] = torch.zeros(3, 7, dtype=torch.bfloat16)
@@ -212,9 +212,17 @@ with ckpt.Checkpoints(root + ".freed.np") as c:
     ok(raises(ckpt.CheckpointError, c.fence, "step 1: the memory of 'a' was freed"), "that of an array, too")
 
 
+def before_step(optimizer, call):
+    if hasattr(optimizer, "register_step_pre_hook"):  # of PyTorch 2.0
+        optimizer.register_step_pre_hook(lambda *_: call())
+        return
+    step = optimizer.step
+    optimizer.step = lambda *arguments: (call(), step(*arguments))[1]
+
+
 def cut(tensor, n):
     """Its storage has only so many bytes."""
-    (tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()).resize_(n)
+    (tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage().untyped()).resize_(n)
     return tensor
 
 
@@ -330,7 +338,7 @@ with ckpt.Checkpoints(root + ".lazy") as c:
     c.wait(number)
     ok(c.is_durable(number), "one to wait for")
     model, optimizer = trained(5)
-    optimizer.register_step_pre_hook(lambda *_: c.fence())
+    before_step(optimizer, c.fence)
     before = {k: v.clone() for k, v in model.state_dict().items()}
     c.save(6, {"model": model.state_dict()}, lazy=True)
     model(torch.randn(5, 8)).square().mean().backward()
@@ -410,7 +418,11 @@ with ckpt.Checkpoints(root) as c:
     ok(same(mapped.state, got.state) and mapped.step == got.step, "a state that is mapped is what is loaded")
     ok(same(c.map(found, verify=True).state, got.state), "and is right")
     model = trained(9)[0]
-    model.load_state_dict(mapped.state["model"], assign=True)
+    try:
+        model.load_state_dict(mapped.state["model"], assign=True)
+    except TypeError:  # before PyTorch 2.1
+        for weight, own in mapped.state["model"].items():
+            model.get_parameter(weight).data = own
     ok(same(model.state_dict(), got.state["model"]), "a model takes it as it is")
     with torch.no_grad():
         model[0].weight.add_(1)
@@ -463,10 +475,14 @@ with Vanishing("describe", 2) as c:
 
 step = max(d for d in os.listdir(root) if d.startswith("step-"))
 path = os.path.join(root, step, "r00000.safetensors")
-from safetensors.torch import load_file  # noqa: E402
+try:
+    from safetensors.torch import load_file
 
-plain = load_file(path)
-ok(torch.equal(plain["model.0.weight"], states(2)["model"]["0.weight"]), "safetensors opens it")
+    plain = load_file(path)
+    ok(torch.equal(plain["model.0.weight"], states(2)["model"]["0.weight"]), "safetensors opens it")
+except ImportError:
+    print(f"ok {count + 1} # SKIP no safetensors")
+    count += 1
 try:
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint import HuggingFaceStorageReader

@@ -21,6 +21,9 @@ from ._handle import EBUSY, EFAULT, EILSEQ, EINVAL, ENODATA, ENOENT, NO_DAMAGE, 
 TREE = "python.tree"
 OWN_TREE = "python.tree.rank"
 METRICS = "metrics"
+STILL = "still on its way"  # what the library says of a save that has not failed
+WAIT_MS = 1000
+UNDERWAY = "was saved by this process, and is not on the disk yet: expected wait() before"
 
 _log = logging.getLogger("muster")
 
@@ -153,7 +156,7 @@ class Checkpoints:
         best = None if keep_best is None else as_text(keep_best)
         options = lib.Options(ctypes.sizeof(lib.Options), every_steps, every_seconds, keep, 0, keep_every, best)
         self._handle = Handle(path, options, group)
-        self._lazy: Optional[Tuple[int, int]] = None  # its number and step, until its fence
+        self._last_save: Optional[Tuple[int, int]] = None  # number and step of the last save
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -171,7 +174,18 @@ class Checkpoints:
                 if self._lazy is not None and self._handle.is_alone():
                     with contextlib.suppress(CheckpointError):  # which is told below
                         self._handle.call("fence")
+                elif self._lazy is not None:
+                    self._handle.tell_unfenced()
         self._handle.close()
+
+    @property
+    def _lazy(self) -> Optional[Tuple[int, int]]:
+        """The number and step of a lazy save, until its fence."""
+        return self._handle.pending[0] if self._handle.pending else None
+
+    @_lazy.setter
+    def _lazy(self, pending: Optional[Tuple[int, int]]) -> None:
+        self._handle.pending[:] = [] if pending is None else [pending]
 
     def due(self, step: int) -> Due:
         """Not 0 where a checkpoint is due after `step`; the same on all ranks.
@@ -298,7 +312,15 @@ class Checkpoints:
         save = _save_number(save)
         ms = -1 if timeout is None else _milliseconds(timeout)
         with self._handle.alone():
-            self._handle.call("wait", save, _level(level), ms)
+            while True:  # Ctrl-C is heard in between
+                part = ms if 0 <= ms <= WAIT_MS else WAIT_MS
+                ms -= part if ms > 0 else 0
+                try:
+                    self._handle.call("wait", save, _level(level), part)
+                    return
+                except TimeoutError as error:
+                    if ms == 0 or STILL not in str(error):
+                        raise
 
     def load(self, step: Optional[int] = None, *, into: Any = None, strict: Optional[bool] = None) -> Optional[Loaded]:
         """The checkpoint of `step`, or the newest that is whole; None: there is none at
@@ -327,7 +349,20 @@ class Checkpoints:
                     raise NotFound(ENOENT, f"no checkpoint of step {step}")
                 if step is not None and step > lib.LATEST:
                     raise ValueError(f"step: {step} is too large a number")
-            return self._load(step, template, strict)
+            found = self._load_or_tell(step, template, strict)
+            underway = self._on_its_way() if step is None else None
+            if underway is not None and (found is None or found.step < underway):
+                which = "nothing" if found is None else f"step {found.step}"
+                _log.warning("muster: loaded was %s: step %d %s", which, underway, UNDERWAY)
+            return found
+
+    def _load_or_tell(self, step: Optional[int], into: Optional[_Template], strict: Optional[bool]) -> Optional[Loaded]:
+        try:
+            return self._load(step, into, strict)
+        except NotFound as error:
+            if step is None or step != self._on_its_way():
+                raise
+            raise NotFound(ENOENT, f"{error.strerror}: it {UNDERWAY}") from None
 
     def map(self, step: int, *, writable: bool = False, verify: bool = False) -> Loaded:
         """The checkpoint of `step`, which latest() tells, with tensors that are not copied,
@@ -553,12 +588,25 @@ class Checkpoints:
             self._handle.call("save", step, flags, ctypes.byref(number))
             self._tell_note()
         except CheckpointError as error:
+            if f"blob '{METRICS}'" in str(error.strerror):
+                text = f"{error.strerror}: expected the same metrics on all ranks, as of an all-reduce"
+                raise CheckpointError(error.errno, text) from None
             found = re.search(rf"blob '{TREE}' differs between .* from byte (\d+) on", str(error.strerror))
             if found is None:
                 raise
             key = _key_at(description, int(found.group(1)))
             raise CheckpointError(error.errno, f"{error.strerror}; it is in {key}") from None
+        self._last_save = (number.value, step)
         return number.value
+
+    def _on_its_way(self) -> Optional[int]:
+        """The step of the last save, where that is not on the disk yet, nor has failed."""
+        if self._last_save is None:
+            return None
+        with contextlib.suppress(CheckpointError):
+            if not self._handle.call("test", self._last_save[0], lib.LEVELS["disk"]):
+                return self._last_save[1]
+        return None
 
     def _load_tensors(self, step: int, tensors: Dict[str, Any], ties: Dict[str, str], flags: int = 0) -> int:
         got = ctypes.c_int64()
@@ -740,9 +788,14 @@ def _key_at(description: Dict[str, Any], place: int) -> str:
             begin += size + 2
             continue
         inside = place - begin
-        path = _tree.path_at(value, inside) if key == "tree" else ""
-        if path:
-            return f"'{path}' of the state"
+        if key == "tree":
+            path = _tree.path_at(value, inside)
+            what = f"'{path}' of the state" if path else "the state"
+            keys = _tree.keys_at(value, path or None)
+            if keys is None:
+                return what
+            here = ", ".join(f"{k!r:.40}" for k in keys[:10]) + (", ..." if len(keys) > 10 else "")
+            return f"{what}, whose keys are {here} here: expected the same keys in the same order on all ranks"
         return _tensor_at(value, inside) if key == "tensors" else _tie_at(value, inside) if key == "ties" else "the state"
     return "the state"
 

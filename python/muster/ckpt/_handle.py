@@ -5,6 +5,7 @@ there: tensors by name, in the parts that this rank has."""
 import atexit
 import contextlib
 import ctypes
+import logging
 import os
 import threading
 import warnings
@@ -24,6 +25,9 @@ TAKEN = "this worker is in them already"  # what an agent says to another proces
 REFUSALS = {"save": lib.REFUSE, "load": lib.UNFIT}
 
 Box = Tuple[Sequence[int], Sequence[int]]  # its corner, and its lengths
+
+
+_log = logging.getLogger("muster")
 
 
 class CheckpointError(OSError):
@@ -168,8 +172,24 @@ def _unmap(library: ctypes.CDLL, view: Any) -> None:
         library.muster_ckpt_unmap(view)
 
 
-def _drop(library: ctypes.CDLL, handle: int) -> None:
+Pending = List[Tuple[int, int]]  # none, or one: the number and step of a lazy save
+
+
+def _tell_unfenced(library: ctypes.CDLL, handle: int, pending: Pending) -> None:
+    """Of a handle that is about to be closed: what is made at the fence is lost without it."""
+    while pending:
+        number, step = pending.pop()
+        if library.muster_ckpt_wait(handle, number, lib.LEVELS["memory"], 1) == -EDEADLK:
+            _log.warning(
+                "muster: the lazy save of step %d is lost: without an agent it is made by fence(), on all ranks: "
+                "expected that after the last save, too",
+                step,
+            )
+
+
+def _drop(library: ctypes.CDLL, handle: int, pending: Pending) -> None:
     with _lock:
+        _tell_unfenced(library, handle, pending)
         library.muster_ckpt_close(handle)
 
 
@@ -191,6 +211,7 @@ class Handle:
         self._handle: Optional[int] = None
         self._turn, self._is_inside = threading.RLock(), False
         self._group: Optional[lib.Group] = None
+        self.pending: Pending = []
         handle = ctypes.c_void_p()
         where = os.fsencode(path) if path is not None else None
         if where is not None and b"\0" in where:
@@ -212,7 +233,7 @@ class Handle:
         if handle.value is None:
             raise MemoryError
         self._handle = handle.value
-        self._finalizer = weakref.finalize(self, _drop, self._lib, handle.value)
+        self._finalizer = weakref.finalize(self, _drop, self._lib, handle.value, self.pending)
         self._finalizer.atexit = False  # _leave() is what closes it then
         _all.add(self)
         if muster is not None:
@@ -248,6 +269,11 @@ class Handle:
             finally:
                 self._is_inside = False
 
+    def tell_unfenced(self) -> None:
+        """Once, before it is closed."""
+        with _lock:
+            _tell_unfenced(self._lib, self._open(), self.pending)
+
     def is_alone(self) -> bool:
         """Whether this is the only rank: it need not wait for others at a fence."""
         if self._group is not None:
@@ -268,12 +294,14 @@ class Handle:
         return True
 
     def forked(self) -> None:
-        """In a child, where nobody else is in a call."""
+        """In a child, where nobody else is in a call, and of whose parent a lazy save is."""
         self._turn, self._is_inside = threading.RLock(), False
+        self.pending.clear()
 
     def _close(self) -> None:
         with _lock:
             if self._finalizer.detach() is not None:  # which does nothing any more once Python ends
+                _tell_unfenced(self._lib, self._open(), self.pending)
                 self._lib.muster_ckpt_close(self._handle)
         self._handle = None
         self._let_go()
