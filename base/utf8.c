@@ -74,22 +74,47 @@ bool utf8_is_valid(const char *s)
     return true;
 }
 
+struct range {
+    uint32_t first, last;
+};
+
+static bool is_in(const struct range *ranges, size_t n, uint32_t c)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (c >= ranges[i].first && c <= ranges[i].last) {
+            return true;
+        }
+    }
+    return false;
+}
+
 bool utf8_is_printable(uint32_t c)
 {
-    static const struct {
-        uint32_t first, last;
-    } hidden[] = {
+    static const struct range hidden[] = {
         {0x00, 0x1f},     {0x7f, 0x9f},     {0x200b, 0x200f},
         {0x2028, 0x202e}, {0x2060, 0x206f}, {0xfeff, 0xfeff},
         {0xfff9, 0xfffb}, {0xfffe, 0xffff}, {0xe0000, 0xe007f},
     };
 
-    for (size_t i = 0; i < ARRAY_SIZE(hidden); i++) {
-        if (c >= hidden[i].first && c <= hidden[i].last) {
-            return false;
-        }
-    }
-    return true;
+    return !is_in(hidden, ARRAY_SIZE(hidden), c);
+}
+
+/* Whole blocks, which is near enough for names. */
+unsigned utf8_columns(uint32_t c)
+{
+    static const struct range none[] = {
+        {0x300, 0x36f}, {0x1ab0, 0x1aff}, {0x1dc0, 0x1dff}, {0x20d0, 0x20ff},
+        {0xfe00, 0xfe0f}, {0xfe20, 0xfe2f}, {0xe0100, 0xe01ef},
+    };
+    static const struct range two[] = {
+        {0x1100, 0x115f}, {0x2e80, 0x303e}, {0x3041, 0xa4cf}, {0xa960, 0xa97f},
+        {0xac00, 0xd7a3}, {0xf900, 0xfaff}, {0xfe30, 0xfe6f}, {0xff00, 0xff60},
+        {0xffe0, 0xffe6}, {0x1f300, 0x1f64f}, {0x1f680, 0x1f6ff}, {0x1f900, 0x1f9ff},
+        {0x20000, 0x3fffd},
+    };
+
+    return c < 0x300 ? 1 : is_in(none, ARRAY_SIZE(none), c) ? 0
+           : is_in(two, ARRAY_SIZE(two), c) ? 2 : 1;
 }
 
 static void put_hidden(struct buf *to, uint32_t c)

@@ -25,6 +25,10 @@ bool utf8_is_valid(const char *s);
  * the byte order mark. */
 bool utf8_is_printable(uint32_t c);
 
+/* In how many columns of a terminal it is shown: 1; 2 for what East Asian scripts and emoji
+ * take; 0 for accents that go onto what is before. */
+unsigned utf8_columns(uint32_t c);
+
 /* Appends `s` with all that is not printable as \n, \t, \xNN (a byte) or \uNNNN,
  * and cuts after about `max` bytes, which it then says by "...". */
 void utf8_put_printable(struct buf *to, const char *s, size_t max);

@@ -105,7 +105,7 @@ static int look_at(struct muster_ckpt *ck, const struct search *w,
     int rc = step_open(ck->io, ck->root, entry->name, &s, &why);
 
     if (rc < 0 && !load_is_damage(rc)) {
-        return error_text(e, why.code, "%s", why.text);
+        return error_text(e, why.code, "%s: %s", ck->root_path, why.text);
     }
     if (rc < 0) {
         if (rc != -ENOENT && entry->step < w->bound.step) {

@@ -203,6 +203,46 @@ static void save_steps(struct muster_ckpt *ck, int32_t *v, int first, int last)
     is_int(rc, 0, "steps %d to %d: %s", first, last, muster_ckpt_error_text(ck));
 }
 
+/* Files of that name may not be read: of the first checkpoint that is asked for. */
+static const char *refused;
+static int n_refused;
+
+static int refuse_file(struct io *io, int dir, const char *name)
+{
+    (void)io;
+    return refused && strcmp(name, refused) == 0 && n_refused++ == 0
+               ? -EACCES : io_system()->ops->open_file(io_system(), dir, name);
+}
+
+/* The newest is not damaged, and nobody goes on from an older one without a word: who may
+ * read it, or says which may, can help. */
+static void test_forbidden(void)
+{
+    static const char *const names[] = {"COMMIT", "manifest.json", "tensors.index",
+                                        "r00000.safetensors"};
+    struct muster_ckpt *ck = api_bed_open(root, "forbidden", NULL, NULL);
+    struct io_ops ops = *io_system()->ops;
+    struct io io = *io_system(), *own = ck->io;
+    int64_t step = -1;
+    int32_t v = 0;
+
+    save_steps(ck, &v, 1, 2);
+    ops.open_file = refuse_file;
+    io.ops = &ops;
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        refused = names[i];
+        n_refused = 0;
+        ck->io = &io;
+        is_int(muster_ckpt_load(ck, MUSTER_CKPT_LATEST, 0, &step), -EACCES,
+               "the newest's %s may not be read", names[i]);
+        like(muster_ckpt_error_text(ck), names[i], "which is said");
+        ck->io = own;
+        is_int(muster_ckpt_load(ck, MUSTER_CKPT_LATEST, 0, &step), 0, "then it may");
+        is_int((int)step, 2, "and is what is loaded");
+    }
+    muster_ckpt_close(ck);
+}
+
 /* What is passed over is counted once, and only where it was looked for. */
 static void test_counted(void)
 {
@@ -423,6 +463,7 @@ static void test_removed_meanwhile(void)
 int main(void)
 {
     api_bed_begin(root);
+    test_forbidden();
     test_counted();
     test_counted_same_step();
     test_read_same_step();

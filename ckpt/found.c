@@ -83,6 +83,12 @@ int found_fail_to_open(int code, const char *name, struct error *e)
                              : error_set(e, -code, "open %s", name);
 }
 
+int found_fail_to_read(int code, const char *name, struct error *e)
+{
+    return code == -ELOOP || code == -EINVAL ? found_fail_to_open(code, name, e)
+                                             : error_set(e, -code, "read %s", name);
+}
+
 /* Whose names are ours to tell a file by; it may be a directory all the same. */
 static bool is_file(struct io *io, int dir, const char *name)
 {

@@ -79,6 +79,9 @@ bool found_one(struct io *io, int dir, const char *name, struct found *ret);
  * program finds it, and so nobody starts from it. But who is given its path can check it,
  * and read what is in it. False: it is none, or has its own name. */
 bool found_renamed(struct io *io, int dir, const char *name, struct found *ret);
+/* A directory with nothing but weights to tell it by, as convert makes it: as it may be any
+ * directory that somebody has put a model into, it is in no list either. */
+bool found_weights(struct io *io, int dir, const char *name, struct found *ret);
 /* Sets what else its name says, where name, kind and step are known: of a copy, say, whose
  * bytes are elsewhere. */
 void found_recall(struct found *f);

@@ -39,7 +39,7 @@ static int check_metadata(struct io *io, int dir, const char *name, char **ret,
         return error_text(e, ENOENT, "it was never finished: no %s", name);
     }
     if (rc < 0) {
-        return error_set(e, -rc, "read %s", name);
+        return found_fail_to_read(rc, name, e);
     }
     rc = pickle_check(text, len, &end, e);
     if (rc == 0 && end != len) {

@@ -142,21 +142,28 @@ static bool take_unread(int code, struct found *f)
     return f->is_step && code != -ENOTDIR && code != -ELOOP && code != -ENOENT;
 }
 
-bool found_directory(struct io *io, int dir, struct found *f)
+static int read_signs(struct io *io, int dir, const char *name, struct signs *ret)
 {
     _strlist_ struct strlist names = {0};
-    struct signs s = {0};
-    int fd = io->ops->open_dir(io, dir, f->name);
+    int fd = io->ops->open_dir(io, dir, name);
     int rc;
 
     if (fd < 0) {
-        return take_unread(fd, f);
+        return fd;
     }
     rc = found_names(io, fd, &names, NULL);
     io->ops->close(io, fd);
     for (size_t i = 0; i < names.n && rc == 0; i++) {
-        take_sign(&s, names.items[i]);
+        take_sign(ret, names.items[i]);
     }
+    return rc;
+}
+
+bool found_directory(struct io *io, int dir, struct found *f)
+{
+    struct signs s = {0};
+    int rc = read_signs(io, dir, f->name, &s);
+
     if (rc < 0) {
         return take_unread(rc, f);
     }
@@ -167,5 +174,18 @@ bool found_directory(struct io *io, int dir, struct found *f)
     if (f->kind == FOUND_MODEL) {
         settle_model(&s, f);
     }
+    return true;
+}
+
+bool found_weights(struct io *io, int dir, const char *name, struct found *ret)
+{
+    struct signs s = {0};
+
+    if (strlen(name) >= sizeof(ret->name) || read_signs(io, dir, name, &s) < 0 ||
+        !s.has_weights || s.has_others) {
+        return false;
+    }
+    *ret = (struct found){.kind = FOUND_MODEL, .is_part = true};
+    str_copy(ret->name, sizeof(ret->name), name);
     return true;
 }

@@ -135,6 +135,10 @@ static void test_reasons(void)
     mkfifoat(b.dir, "checkpoint-5/optimizer.pt", 0600);
     is_int(others_bed_check(&b, "checkpoint-5", &facts, &e), -EINVAL, "a pipe");
     like(e.text, "optimizer.pt is no file", "is no file");
+    unlinkat(b.dir, "checkpoint-5/trainer_state.json", 0);
+    mkfifoat(b.dir, "checkpoint-5/trainer_state.json", 0600);
+    is_int(others_bed_check(&b, "checkpoint-5", &facts, &e), -EINVAL, "one in the place of JSON");
+    like(e.text, "trainer_state.json is no file: a pipe", "likewise");
     others_bed_close(&b);
 }
 

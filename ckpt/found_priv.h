@@ -38,6 +38,8 @@ int found_open_dir(struct io *io, int dir, const char *name);
 
 /* Says why a file cannot be read; returns the code. */
 int found_fail_to_open(int code, const char *name, struct error *e);
+/* The same of io_read_file(), which opens it, too. */
+int found_fail_to_read(int code, const char *name, struct error *e);
 
 /* --- names --- */
 

@@ -28,7 +28,7 @@ int found_read_json(struct io *io, int dir, const char *name, json_t **ret,
         return error_text(e, ENOENT, "it was never finished: no %s", name);
     }
     if (rc < 0) {
-        return error_set(e, -rc, "read %s", name);
+        return found_fail_to_read(rc, name, e);
     }
     *ret = found_json_parse(text, len);
     return *ret ? 0 : error_text(e, ERR_FORMAT, "%s is cut or damaged: no JSON",

@@ -23,6 +23,8 @@ bool load_is_damage(int rc)
     case -ENOMEM:  /* this process has not what it needs */
     case -EMFILE:
     case -ENFILE:
+    case -EACCES: /* somebody else's, and may be whole: its owner can help */
+    case -EPERM:
     case -EREMOTEIO: /* a GPU */
         return false;
     default:

@@ -314,21 +314,58 @@ bool store_is_known(int rc)
     return rc == 0 || rc == -ENOENT || rc == -ERR_FORMAT;
 }
 
-/* What was pushed as NAME is called NAME-1a2b3c4d. Where its seal does not say so its name
- * has to: without a word for a step among them others would be taken for one series. */
-static bool says_step(const char *name)
+/* What was pushed as NAME is called NAME-1a2b3c4d: how long NAME is. */
+static size_t name_bytes(const char *name)
 {
     enum { DIGITS = 8 };
-    struct found f = {.kind = FOUND_TORCH, .has_step = true};
     size_t len = strlen(name);
 
-    if (len > DIGITS + 1 && name[len - DIGITS - 1] == '-' &&
-        strspn(name + len - DIGITS, "0123456789abcdef") == DIGITS) {
-        len -= DIGITS + 1;
-    }
+    return len > DIGITS + 1 && name[len - DIGITS - 1] == '-' &&
+                   strspn(name + len - DIGITS, "0123456789abcdef") == DIGITS
+               ? len - DIGITS - 1 : len;
+}
+
+/* Where the seal of what was pushed does not say so its name has to: without a word for a
+ * step among them others would be taken for one series. */
+static bool says_step(const char *name)
+{
+    struct found f = {.kind = FOUND_TORCH, .has_step = true};
+    size_t len = name_bytes(name);
+
     str_copy(f.name, len < sizeof(f.name) ? len + 1 : sizeof(f.name), name);
     found_recall(&f);
     return f.is_step;
+}
+
+/* As the name of what was pushed: of muster's own, or with a digest behind it. */
+static bool is_pushed_name(const char *name)
+{
+    uint64_t step;
+
+    return step_parse_name(name, &step) || name_bytes(name) < strlen(name);
+}
+
+/* Whether that is a prefix above what was pushed, as of several runs, and so nothing that was
+ * begun. */
+static bool is_above(const struct store *st, const char *name)
+{
+    _s3_listing_ struct s3_listing listing = {0};
+    _buf_ struct buf prefix = {0};
+
+    if (is_pushed_name(name) || store_key(st, name, "", &prefix, NULL) < 0 ||
+        s3_list(st->s3, buf_str(&prefix), true, &listing, NULL) < 0) {
+        return false;
+    }
+    for (size_t i = 0; i < listing.prefixes.n; i++) {
+        char *text = listing.prefixes.items[i] + prefix.len;
+        size_t len = strlen(text);
+
+        text[len > 0 ? len - 1 : 0] = '\0'; /* the slash */
+        if (is_pushed_name(text)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static int look_at(void *arg, size_t i, struct error *e)
@@ -347,6 +384,8 @@ static int look_at(void *arg, size_t i, struct error *e)
         entry->bytes = p.bytes;
         entry->n_files = p.n;
         entry->rc = store_check(l->st, &p, false, &entry->why);
+    } else if (entry->rc == -ENOENT) {
+        entry->is_above = is_above(l->st, entry->name);
     }
     store_count(l->st, "looking at checkpoints", &l->done, l->n);
     /* Refused here is refused everywhere. */
@@ -403,6 +442,19 @@ static bool take_name(const struct store *st, const char *text, char *to)
     return parcel_is_path(to) && !strchr(to, '/');
 }
 
+static size_t drop_above(struct store_entry *entries, size_t n)
+{
+    size_t n_left = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (!entries[i].is_above && n_left != i) {
+            entries[n_left] = entries[i];
+        }
+        n_left += !entries[i].is_above;
+    }
+    return n_left;
+}
+
 int store_list(const struct store *st, bool is_deep, struct store_entry **ret,
                size_t *ret_n, struct error *e)
 {
@@ -432,6 +484,7 @@ int store_list(const struct store *st, bool is_deep, struct store_entry **ret,
         }
     }
     if (rc == 0) {
+        n = drop_above(entries, n);
         qsort(entries, n, sizeof(*entries), store_newest_first);
         *ret = take_ptr(&entries);
         *ret_n = n;

@@ -77,6 +77,7 @@ struct store_entry {
     bool has_seal;
     struct found found; /* with a seal; else only what the name says */
     uint64_t bytes, n_files;
+    bool is_above; /* a prefix of what was pushed: in no list */
     int rc; /* of store_open() and store_check() */
     struct error why;
 };

@@ -93,6 +93,7 @@ struct pull {
     int work; /* that the paths of items begin in */
     char part[FOUND_NAME_BYTES + 32]; /* name of `work` in `dir`, for others' */
     struct pieces pieces;
+    bool is_new; /* `work` was made for this */
     unsigned *n_lost; /* of each file: how often what was here of it could not be synced */
     struct store_facts facts;
 };
@@ -184,7 +185,8 @@ static int open_work(struct pull *u, struct error *e)
     int rc;
 
     snprintf(u->part, sizeof(u->part), ".%s.muster-part", u->p->found.name);
-    if (!u->st->is_dry && mkdirat(u->dir, name, 0700) < 0 && errno != EEXIST) {
+    u->is_new = !u->st->is_dry && mkdirat(u->dir, name, 0700) == 0;
+    if (!u->st->is_dry && !u->is_new && errno != EEXIST) {
         return error_set(e, errno, "make %s", name);
     }
     u->work = openat(u->dir, name,
@@ -465,6 +467,14 @@ static int give_name(const struct pull *u)
     return fsync(u->dir) < 0 ? -errno : 0;
 }
 
+/* What was made, and has got nothing, is not left: as where there is no room. */
+static void leave(const struct pull *u)
+{
+    if (u->is_new) {
+        unlinkat(u->dir, u->p->found.kind == FOUND_MUSTER ? u->p->name : u->part, AT_REMOVEDIR);
+    }
+}
+
 static int pull(const struct store *st, const struct parcel *p, int dir,
                 struct store_facts *ret, struct error *e)
 {
@@ -484,6 +494,9 @@ static int pull(const struct store *st, const struct parcel *p, int dir,
     rc = rc < 0 ? rc : open_work(&u, e);
     rc = rc < 0 ? rc : fetch_all(&u, e);
     *ret = u.facts;
+    if (rc < 0) {
+        leave(&u);
+    }
     if (rc < 0 || st->is_dry) {
         return rc;
     }

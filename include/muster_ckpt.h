@@ -269,19 +269,19 @@ int muster_ckpt_wait(struct muster_ckpt *ck, uint64_t save,
  * (MUSTER_CKPT_LATEST: any); its bytes are not looked at, but for those of COMMIT and
  * manifest.json: where they are damaged, or a file is not of its length, the one before
  * is told.
- * -ENOENT: none; -EILSEQ: only such. */
+ * -ENOENT: none; -EILSEQ: only such; -EACCES: the newest may not be read. */
 int muster_ckpt_latest(struct muster_ckpt *ck, int64_t below, int64_t *ret_step);
 
 /* Together. Fills all that is registered from the checkpoint of `step`, or from the
- * newest that is whole: damaged ones are passed over, on all ranks. How many were,
- * which muster_ckpt_error_text() tells of; *ret_step, which may be NULL, is what
- * was loaded. Boxes need not be those that were saved. A blob is filled that has just the
- * length that was saved (muster_ckpt_read_blob() tells it). Blobs of a rank that was not
- * there when it was saved are left alone, and so is MUSTER_JSON, which
- * muster_ckpt_read_blob() reads.
- * -ENOENT: there is none; -EILSEQ: only damaged ones; -ENODATA: it lacks a tensor
- * or a blob; -EINVAL: one of another type, shape or length; -EREMOTEIO: a GPU failed.
- * After a failure the memory may hold anything. */
+ * newest that is whole: damaged ones are passed over, on all ranks, but not one that may
+ * not be read, which may be whole. How many were, which muster_ckpt_error_text() tells of;
+ * *ret_step, which may be NULL, is what was loaded. Boxes need not be those that were
+ * saved. A blob is filled that has just the length that was saved (muster_ckpt_read_blob()
+ * tells it). Blobs of a rank that was not there when it was saved are left alone, and so is
+ * MUSTER_JSON, which muster_ckpt_read_blob() reads.
+ * -ENOENT: there is none; -EILSEQ: only damaged ones; -EACCES: it may not be read;
+ * -ENODATA: it lacks a tensor or a blob; -EINVAL: one of another type, shape or length;
+ * -EREMOTEIO: a GPU failed. After a failure the memory may hold anything. */
 int muster_ckpt_load(struct muster_ckpt *ck, int64_t step, unsigned flags,
                      int64_t *ret_step);
 

@@ -124,6 +124,7 @@ int ckpt_convert_contents(const struct ckpt_options *o, const struct contents *c
 
 int ckpt_convert_check(const struct ckpt_options *o, const char *to, struct error *e)
 {
+    static const char *const others[] = {".pt", ".pth", ".bin", ".ckpt"};
     size_t len = strlen(to);
 
     while (len > 0 && to[len - 1] == '/') {
@@ -133,6 +134,15 @@ int ckpt_convert_check(const struct ckpt_options *o, const char *to, struct erro
         return error_text(e, ERR_USAGE, "ckpt convert: %.100s has the name of a file, and the "
                           "slash of a directory: expected one of the two", to);
     }
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+        size_t n = strlen(others[i]);
+
+        if (len > n && strncmp(to + len - n, others[i], n) == 0) {
+            return error_text(e, ERR_USAGE, "ckpt convert: %.100s has the name of a file that "
+                              "convert does not write: expected NAME.safetensors, or the name of "
+                              "a directory", to);
+        }
+    }
     return str_ends(to, ".safetensors") && o->shard_bytes
                ? error_text(e, ERR_USAGE, "ckpt convert: --shard-size is for a "
                             "directory of files, and %.100s is one file", to)
@@ -140,16 +150,17 @@ int ckpt_convert_check(const struct ckpt_options *o, const char *to, struct erro
 }
 
 /* There its tensors would be twice, for whoever reads it next. */
-static int refuse_inside(const char *from, const char *to, struct error *e)
+static int refuse_inside(const char *from, const char *to, const struct found *f,
+                         struct error *e)
 {
-    struct found f;
-    _close_ int dir = ckpt_place_find(from, &f, e);
+    char name[FOUND_NAME_BYTES];
+    _close_ int dir = ckpt_place_above(from, name, e);
 
-    if (dir < 0 || !copy_is_inside(dir, &f, to)) {
+    if (dir < 0 || !copy_is_inside(dir, f, to)) {
         return dir < 0 ? dir : 0;
     }
     return error_text(e, EINVAL, "%s is %s itself, or lies in it: expected another directory "
-                      "to convert it into", to, f.name);
+                      "to convert it into", to, f->name);
 }
 
 int ckpt_verb_convert(const struct ckpt_options *o, const char *from,
@@ -158,8 +169,8 @@ int ckpt_verb_convert(const struct ckpt_options *o, const char *from,
     _contents_ struct contents c = {0};
     struct error e = {0};
 
-    if (ckpt_convert_check(o, to, &e) < 0 || refuse_inside(from, to, &e) < 0 ||
-        ckpt_place_open(from, &c, &e) < 0) {
+    if (ckpt_convert_check(o, to, &e) < 0 || ckpt_place_open(from, &c, &e) < 0 ||
+        refuse_inside(from, to, &c.found, &e) < 0) {
         return command_fail(&e);
     }
     return ckpt_convert_contents(o, &c, to);

@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 /* What became of it. */
@@ -22,6 +23,7 @@ struct cp {
     struct found f;
     struct found_facts facts;
     bool was_there;
+    size_t there; /* of the path that it goes to: what was there before */
 };
 
 static int tell(const struct ckpt_options *o, const struct cp *c, const char *to)
@@ -98,7 +100,7 @@ static int copy(bool is_dry, int from, struct cp *c, const char *to, struct erro
     struct ckpt_progress p;
     uint64_t bytes = bytes_of(from, &c->f);
     _close_ int dir = -1;
-    int rc = is_dry ? 0 : fs_mkdirs(to, e);
+    int rc = is_dry ? 0 : ckpt_place_make(to, &c->there, e);
 
     if (rc < 0) {
         return rc;
@@ -133,7 +135,7 @@ static int say_stopped(const char *to, const char *name, struct error *e)
 
 int ckpt_verb_cp(const struct ckpt_options *o, const char *from, const char *to)
 {
-    struct cp c = {0};
+    struct cp c = {.there = strlen(to)};
     struct error e = {0};
     _close_ int from_fd = ckpt_place_find(from, &c.f, &e);
     int rc = from_fd < 0 ? from_fd : copy_check_place(from_fd, &c.f, to, &e), status;
@@ -149,6 +151,7 @@ int ckpt_verb_cp(const struct ckpt_options *o, const char *from, const char *to)
         say_stopped(to, c.f.name, &e);
     }
     if (rc < 0) {
+        ckpt_place_unmake(to, c.there);
         error_wrap(&e, "not copied");
         status = command_fail(&e);
     } else {

@@ -4,6 +4,8 @@
 #include "launcher/ckpt_verbs.h"
 
 #include "base/cleanup.h"
+#include "base/fs.h"
+#include "ckpt/dirlock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -145,15 +147,68 @@ int ckpt_place_refuse_itself(const char *to, struct error *e)
                       "copy is to lie in", to);
 }
 
-/* `whole` gets the path of the directory. */
-static int find(const char *path, char whole[PATH_MAX], struct found *ret,
+int ckpt_place_make(const char *path, size_t *ret_there, struct error *e)
+{
+    char partial[PATH_MAX];
+    struct stat st;
+    size_t len = strlen(path);
+
+    *ret_there = len;
+    str_copy(partial, sizeof(partial), path);
+    if (len < sizeof(partial)) {
+        while (len > 0 && lstat(partial, &st) < 0 && errno == ENOENT) {
+            while (len > 0 && partial[len - 1] == '/') {
+                len--;
+            }
+            while (len > 0 && partial[len - 1] != '/') {
+                len--;
+            }
+            partial[len] = '\0';
+        }
+        *ret_there = len;
+    }
+    return fs_mkdirs(path, e);
+}
+
+/* Who fetches or copies into one has it locked: it stays for him. */
+static bool is_in_use(const char *path)
+{
+    char suffix[DIRLOCK_SUFFIX_BYTES];
+    _close_ int dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    return dir >= 0 && dirlock_take(dir, suffix) == -EBUSY;
+}
+
+void ckpt_place_unmake(const char *path, size_t there)
+{
+    char partial[PATH_MAX];
+    size_t len = strlen(path);
+
+    str_copy(partial, sizeof(partial), path);
+    while (len > there && len < sizeof(partial)) {
+        while (len > there && partial[len - 1] == '/') {
+            len--;
+        }
+        partial[len] = '\0';
+        if (len <= there || is_in_use(partial) || rmdir(partial) < 0) {
+            return;
+        }
+        while (len > there && partial[len - 1] != '/') {
+            len--;
+        }
+    }
+}
+
+/* `whole` gets the path of the directory. What is only read may be weights alone. */
+static int find(const char *path, bool is_read, char whole[PATH_MAX], struct found *ret,
                 struct error *e)
 {
     const char *name;
     _close_ int dir = open_above(path, whole, &name, e);
 
     if (dir >= 0 && !found_renamed(io_system(), dir, name, ret) &&
-        !found_one(io_system(), dir, name, ret)) {
+        !found_one(io_system(), dir, name, ret) &&
+        !(is_read && found_weights(io_system(), dir, name, ret))) {
         return error_text(e, ENOENT, "%s is no checkpoint that is known: those in a "
                           "directory are told by muster ckpt ls", path);
     }
@@ -176,14 +231,14 @@ int ckpt_place_find(const char *path, struct found *ret, struct error *e)
 {
     char whole[PATH_MAX];
 
-    return find(path, whole, ret, e);
+    return find(path, false, whole, ret, e);
 }
 
 int ckpt_place_open(const char *path, struct contents *ret, struct error *e)
 {
     char whole[PATH_MAX];
     struct found f;
-    _close_ int dir = find(path, whole, &f, e);
+    _close_ int dir = find(path, true, whole, &f, e);
     int rc = dir < 0 ? dir : contents_open(io_system(), dir, &f, ret, e);
 
     return dir >= 0 && rc < 0 ? name_path(whole, f.name, e) : rc;

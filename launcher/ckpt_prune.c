@@ -58,8 +58,8 @@ static int lock(const struct prune *p, struct error *e)
     char suffix[DIRLOCK_SUFFIX_BYTES];
     int rc = dirlock_take(p->dir, suffix);
 
-    return rc == -EBUSY ? error_text(e, EBUSY, "a run watches %s, or somebody copies "
-                                     "into it: nothing is removed", p->path)
+    return rc == -EBUSY ? error_text(e, EBUSY, "a run watches %s, or somebody prunes it or "
+                                     "copies into it just now: nothing is removed", p->path)
            : rc < 0     ? error_set(e, -rc, "lock %s", p->path)
                         : 0;
 }

@@ -39,6 +39,12 @@ int ckpt_place_itself(const char *path, int *ret_dir, struct found *ret,
  * where the Trainer saves. */
 int ckpt_place_refuse_itself(const char *to, struct error *e);
 
+/* Makes the directory that something goes to, and those above it. Where nothing came of that
+ * ckpt_place_unmake() takes away those that this has made, as long as nothing is in them:
+ * they are what of the path is behind `ret_there`, which is set in any case. */
+int ckpt_place_make(const char *path, size_t *ret_there, struct error *e);
+void ckpt_place_unmake(const char *path, size_t there);
+
 /* The exit status. */
 int ckpt_verb_show(const struct ckpt_options *o, const char *path);
 int ckpt_verb_convert(const struct ckpt_options *o, const char *from,

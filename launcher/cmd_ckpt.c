@@ -98,11 +98,12 @@ static struct found_set *sets_of(const char *path, int dir, struct found *all, s
     return sets;
 }
 
-/* Of several files that are one each is told by itself. */
+/* Of several files that are one each is told by itself, but where one is missing none of
+ * them is whole. */
 static void look_beside(const struct found *f, const struct found_set *set,
                         struct ckpt_look *l)
 {
-    if (l->rc == 0 && set->is_short && !found_is_file(f)) {
+    if (l->rc == 0 && set->is_short) {
         l->rc = found_tell_short(f, &l->why);
     }
 }

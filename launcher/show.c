@@ -193,12 +193,17 @@ int show_json(const struct buf *json, enum show_format format)
     return rc < 0 ? command_fail(&e) : EXIT_OK;
 }
 
+/* As show_clean() shows it. */
 size_t show_width(const char *s)
 {
     size_t n = 0;
 
-    for (; *s; s++) {
-        n += ((unsigned char)*s & 0xc0) != 0x80;
+    while (*s) {
+        uint32_t c = 0;
+        size_t len = utf8_next(s, &c);
+
+        n += len && utf8_is_printable(c) ? utf8_columns(c) : 1;
+        s += len ? len : 1;
     }
     return n;
 }
@@ -231,9 +236,12 @@ void show_table(const struct strlist *cells, size_t n_columns, struct buf *to)
     }
     for (size_t i = 0; i < cells->n && n_columns <= MAX_COLUMNS; i++) {
         const char *cell = cells->items[i];
-        size_t column = i % n_columns;
+        size_t column = i % n_columns, begin = to->len;
 
         show_clean(to, cell, strlen(cell));
+        for (; begin < to->len; begin++) { /* it would go to any column */
+            to->data[begin] = to->data[begin] == '\t' ? '?' : to->data[begin];
+        }
         if (column + 1 < n_columns) {
             buf_printf(to, "%*s",
                        (int)(widths[column] - show_width(cell) + 2), "");

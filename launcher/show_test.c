@@ -74,6 +74,26 @@ static void test_table(void)
                         "x     y\n"
                         "gr\xc3\xbc\xc3\x9f  1       z?[0m?\n", "a table");
     is_int(show_width("gr\xc3\xbc\xc3\x9f"), 4, "columns, not bytes");
+    is_int(show_width("\xe6\xa8\xa1\xe5\x9e\x8b"), 4, "of which some characters take two");
+    is_int(show_width("e\xcc\x81"), 1, "and accents none");
+}
+
+/* Names of files may be anything. */
+static void test_odd_cells(void)
+{
+    static const char *const words[] = {
+        "\xe6\xa8\xa1\xf0\x9f\x98\x80", "1", "a\tb", "2", "\x80\xff\xe2\x82", "3",
+        "\xe2\x80\xae", "4",
+    };
+    _strlist_ struct strlist cells = {0};
+    _buf_ struct buf b = {0};
+
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+        strlist_add(&cells, words[i]);
+    }
+    show_table(&cells, 2, &b);
+    is_str(buf_str(&b), "\xe6\xa8\xa1\xf0\x9f\x98\x80  1\na?b   2\n????  3\n?     4\n",
+           "columns line up, whatever is in them");
 }
 
 static void test_format(void)
@@ -100,6 +120,7 @@ int main(void)
     test_yaml();
     test_yaml_errors();
     test_table();
+    test_odd_cells();
     test_format();
     test_colour();
     return tap_done();

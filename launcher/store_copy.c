@@ -4,7 +4,6 @@
 #include "launcher/store_verbs.h"
 
 #include "base/cleanup.h"
-#include "base/fs.h"
 #include "base/str.h"
 #include "ckpt/found.h"
 #include "ckpt/held.h"
@@ -29,10 +28,11 @@ static void print_facts(const struct ckpt_options *o, const char *done,
 
     ckpt_format_bytes(f->bytes_moved, moved, sizeof(moved));
     ckpt_format_bytes(f->bytes_kept, kept, sizeof(kept));
-    fprintf(stderr, "muster: %s%s %llu files, %s; %llu files, %s were there\n",
+    fprintf(stderr, "muster: %s%s %llu file%s, %s; %llu file%s, %s w%s there\n",
             o->is_dry ? "would have " : "", done,
-            (unsigned long long)f->n_moved, moved,
-            (unsigned long long)f->n_kept, kept);
+            (unsigned long long)f->n_moved, f->n_moved == 1 ? "" : "s", moved,
+            (unsigned long long)f->n_kept, f->n_kept == 1 ? "" : "s", kept,
+            f->n_kept == 1 ? "as" : "ere");
 }
 
 /* What came of it. */
@@ -93,13 +93,14 @@ static int pack(int dir, const char *name, const char *path, struct parcel *ret,
     struct found_facts facts;
     struct found f;
     struct io *io;
-    bool is_there = faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 &&
-                    found_one(io_system(), dir, name, &f);
     int rc = ckpt_place_refuse_renamed(dir, name, e);
 
-    rc = rc < 0 || is_there ? rc
-                            : error_text(e, ENOENT, "%s is no checkpoint: muster ckpt ls tells "
-                                         "which a directory has", path);
+    if (rc == 0 && faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0) {
+        rc = error_set(e, errno, "open %s", path);
+    } else if (rc == 0 && !found_one(io_system(), dir, name, &f)) {
+        rc = error_text(e, ENOENT, "%s is no checkpoint: muster ckpt ls tells which a directory "
+                        "has", path);
+    }
     rc = rc < 0 ? rc : found_check(io_system(), dir, &f, false, &facts, e);
     if (rc < 0) {
         return error_wrap(e, "not pushed");
@@ -231,12 +232,12 @@ static int pull_newest(struct store_place *place, const char *uri, int dir,
 
 /* -1 in a dry run where it would be made. With --newer a run fetches into what it watches,
  * whatever that looks like. */
-static int open_target(const struct ckpt_options *o, const char *path, int *ret,
-                       struct error *e)
+static int open_target(const struct ckpt_options *o, const char *path, size_t *ret_there,
+                       int *ret, struct error *e)
 {
     int rc = o->is_newer ? 0 : ckpt_place_refuse_itself(path, e);
 
-    rc = rc < 0 || o->is_dry ? rc : fs_mkdirs(path, e);
+    rc = rc < 0 || o->is_dry ? rc : ckpt_place_make(path, ret_there, e);
     if (rc < 0) {
         return rc;
     }
@@ -307,12 +308,15 @@ int store_verb_pull(const struct ckpt_options *o, const char *uri,
     struct store_facts facts = {0};
     struct error e = {0};
     _close_ int dir = -1;
-    size_t len = strlen(path);
-    int rc = open_target(o, path, &dir, &e);
+    size_t len = strlen(path), there = len;
+    int rc = open_target(o, path, &there, &dir, &e);
 
     rc = rc < 0        ? rc
          : o->is_newer ? pull_newer(o, uri, dir, &parcel, &facts, &damaged, &e)
                        : pull(o, uri, dir, &parcel, &facts, &e);
+    if (rc < 0) {
+        ckpt_place_unmake(path, there);
+    }
     if (rc != 0) {
         return rc < 0 ? store_fail(&e) : print_none(o, uri, path, &damaged);
     }

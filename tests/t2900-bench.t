@@ -55,6 +55,8 @@ test_checkpoints() {
 test_rows() {
     run "$MUSTER_SRCDIR/scripts/bench" --list ckpt --quick
     is "$(grep -c . out):$(sed -n '8p;24p' out | tr '\n' ';')" '43:cold, 1M;plan, 1e6 chunks;' 'rows are listed' || show
+    run bash -c '"$1" --list ckpt --quick | : ; echo ${PIPESTATUS[0]}' bash "$MUSTER_SRCDIR/scripts/bench"
+    is "$(cat err)" '' 'also to who does not read on'
     run "$MUSTER_SRCDIR/scripts/bench" ckpt --quick --rounds 1 --only 'cold, 1M,drain'
     is "$(grep -o '^[a-z]*, [0-9a-z]* *[a-zM]*' out | sed 's/ *$//' | tr '\n' ';')" 'cold, 1M;drain, 1M;drain, 1e2 tensors;' \
         'rows that are asked for are measured, and no others' || show

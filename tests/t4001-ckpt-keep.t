@@ -217,7 +217,7 @@ test_foreign() {
     flock -n "$held" || bail_out 'no lock'
     run ckpt prune f --keep 1
     is "$status:$(left f)" '1:20 30 40 ' 'not while a run watches it'
-    like "$(cat err)" 'a run watches f' 'which is said'
+    like "$(cat err)" 'a run watches f, or somebody prunes it or copies into it just now' 'which is said'
     exec {held}<&-
 }
 
@@ -341,6 +341,15 @@ test_last_valid_sets() {
     like "$(cat err)" 'passed over, damaged: step20_rank0.safetensors: ' 'which is told'
     run ckpt last-valid half/step20_rank1.safetensors
     is "$status:$(cat out)" 0:half/step20_rank1.safetensors 'who asks for a file hears of it' || show
+    put_files short step{10,20}_rank{0,1} step30_rank1
+    run ckpt verify short
+    is "$status:$(grep -c ' whole ' out)" 1:4 'verify tells it of a place' || show
+    like "$(grep ^step30 out)" 'unfinished  step30_rank1.safetensors: a file of its step is missing' 'with the reason'
+    run ckpt verify short step30_rank1.safetensors
+    is "$status" 1 'and of its file by name' || show
+    run ckpt verify short/step30_rank1.safetensors
+    is "$status" 0 'a path is of that file alone' || show
+    is "$(ckpt ls short -o json | json 0.state)" unfinished 'and so does ls'
 }
 
 # What is in a checkpoint is no place for some.
@@ -393,6 +402,8 @@ test_cp() {
     run ckpt cp "p/$(name_of 4)" to/there
     is "$status:$(left to/there)" '1:3 ' 'a damaged one is not copied' || show
     like "$(cat err)" "not copied: $(name_of 4)/r00000.safetensors is damaged" 'which is said'
+    run ckpt cp "p/$(name_of 4)" to/new//one/
+    is "$status:$(ls to)" 1:there 'and leaves no directory that was made for it' || show
     run ckpt cp "p/$(name_of 4)" p
     is "$status" 1 'nor over itself'
     ok 'and it is still there' test -e "p/$(name_of 4)/COMMIT"

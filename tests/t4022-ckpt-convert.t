@@ -66,6 +66,12 @@ test_convert() {
     run ckpt convert "ck/$step" one -o json
     is "$(json files <out) $(json tensors <out) $(json verified <out)" '1 3 true' 'a small one is one file, as JSON'
     is "$(program read one)" 'right 3' 'all is right'
+    run ckpt show one
+    matches "$status:$(cat out)" '^0:.*hf-model.*model\.weight' 'and shown, by its path' || show
+    run ckpt convert one/ again.safetensors
+    is "$status:$(program read again.safetensors)" '0:right 3' 'and converted again' || show
+    run ckpt convert one one/x
+    is "$status:$(ls one)" 1:model.safetensors 'but not into itself' || show
     mkdir hf && mv hub hf/checkpoint-30 && echo '{"global_step": 30}' >hf/checkpoint-30/trainer_state.json
     run ckpt show hf/checkpoint-30
     like "$(cat out)" 'hf-trainer' 'others are shown'
@@ -83,6 +89,10 @@ test_refused() {
     run ckpt convert "ck/$step" x.safetensors/
     is "$status" 2 'a file that is to be a directory'
     ok 'is not made' test ! -e x.safetensors
+    run ckpt convert "ck/$step" x.pt
+    is "$status" 2 'what has the name of a file of PyTorch' || show
+    like "$(cat err)" 'expected NAME.safetensors, or the name of a directory' 'with what was expected'
+    ok 'is not made either' test ! -e x.pt
     run ckpt convert "ck/$step" nowhere/x.safetensors
     is "$status" 1 'a directory that is not there'
     printf '\200\002}.' >old.bin

@@ -151,12 +151,12 @@ test_damage() {
     s3_do rm bucket "damaged/$step/r00000.safetensors"
     is "$(ckpt ls s3://bucket/damaged -o json | json 0.why)" "$step/r00000.safetensors is missing" 'a file is missing under a COMMIT'
     run ckpt push "e/$step" s3://bucket/damaged
-    like "$(cat err)" 'sent 1 files' 'a push puts it back'
+    like "$(cat err)" 'sent 1 file,' 'a push puts it back'
     s3_do put bucket "damaged/$step/r00000.safetensors" short
     like "$(why_of s3://bucket/damaged "$step")" 'r00000.safetensors is cut: expected 1000 bytes, found 5' 'a cut one'
     s3_do put bucket "damaged/$step/r00000.safetensors" "$(printf 'x%.0s' {1..1000})"
     run ckpt push "e/$step" s3://bucket/damaged
-    like "$(cat err)" 'sent 1 files' 'one as long, of other bytes, is not taken for the same' || show
+    like "$(cat err)" 'sent 1 file,' 'one as long, of other bytes, is not taken for the same' || show
     is "$(state_of s3://bucket/damaged "$step")" whole 'and is written over'
     s3_do put bucket "damaged/$old/COMMIT" '{"v":1}'
     like "$(why_of s3://bucket/damaged "$old")" 'COMMIT is cut or damaged' 'a damaged COMMIT'
@@ -193,15 +193,16 @@ test_rot() {
 
 # What does not fit is told before anything is fetched.
 test_no_room() {
-    unshare -m sh -c 'mount -t tmpfs none /mnt' 2>/dev/null || { skip 'no tmpfs can be mounted here' 4; return; }
+    unshare -m sh -c 'mount -t tmpfs none /mnt' 2>/dev/null || { skip 'no tmpfs can be mounted here' 5; return; }
     make_step room 80 1 3000000
     ckpt push "room/$step" s3://bucket/room >/dev/null 2>&1
     mkdir little
-    run unshare -m sh -c 'mount -t tmpfs -o size=2m none little && "$@"; rc=$?; du -k little | tail -n 1 | cut -f 1 >used; exit $rc' \
+    run unshare -m sh -c 'mount -t tmpfs -o size=2m none little && "$@"; rc=$?; du -k little | tail -n 1 | cut -f 1 >used; ls -A little >left; exit $rc' \
         sh "$MUSTER" ckpt pull "s3://bucket/room/$step" little
     is "$status" 1 'a disk that is too small' || show
     matches "$(cat err)" 'needs 3[0-9]* bytes more, and the filesystem has [0-9]* left' 'is told, with both numbers' || show
     num "$(cat used)" -lt 100 'before anything is fetched'
+    is "$(cat left)" '' 'and nothing is left of it' || show
     run ckpt pull "s3://bucket/room/$step" little
     is "$status" 0 'where it fits it comes' || show
 }
@@ -329,6 +330,8 @@ test_push_paths() {
     run ckpt push paths/nowhere/x s3://bucket/paths
     is "$status" 1 'where nothing is' || show
     like "$(cat err)" 'open paths/nowhere: No such file' 'is named'
+    run ckpt push paths/nowhere s3://bucket/paths
+    like "$status:$(cat err)" '1:muster: not pushed: open paths/nowhere: No such file' 'what is not there, too'
     [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null || { skip 'not root, or no setpriv' 2; return; }
     chmod 755 "$TRASH"
     mkdir -p bin
@@ -368,6 +371,18 @@ test_pull_place() {
         is "$status" 1 'and so by cp' || show
     done
     is "$(ls -R place | diff - names)" '' 'and brings nothing there'
+    run ckpt pull s3://bucket/place3 not/yet/
+    is "$status:$([ -e not ] || echo none)" 1:none 'where nothing comes no directory is made' || show
+    mkdir not
+    run ckpt cp s3://bucket/place3 not/yet
+    is "$status:$(ls -A not)" 1: 'and what was there stays' || show
+    run ckpt ls s3://bucket/place1
+    like "$(cat out)" "$own" 'what lies below a prefix'
+    ckpt push "place/$own" s3://bucket/above/run1 >/dev/null 2>&1
+    ckpt push place/checkpoint-7 s3://bucket/above/run2 >/dev/null 2>&1
+    s3_do put bucket above/run3/checkpoint-7/x y
+    run ckpt ls s3://bucket/above
+    is "$status:$(grep -o '^run.' out)" 0:run3 'is nothing unfinished of the one above' || show
 }
 
 # newer WHAT NAME MESSAGE: what a pull fetches now, "" for nothing.
@@ -393,7 +408,7 @@ test_newer() {
     run ckpt pull s3://bucket/newer new --newer -o json
     is "$(json name <out)" '' 'nor for programs'
     truncate -s -1 "new/${names[3]}/r00000.safetensors"
-    newer 'what is left of it is made whole' "${names[3]}" 'fetched 1 files'
+    newer 'what is left of it is made whole' "${names[3]}" 'fetched 1 file,'
     echo >new/"${names[3]}"/COMMIT
     newer 'so is one that has lost its COMMIT' "${names[3]}" 'fetched 0 files'
     cp "n/${names[2]}/COMMIT" "new/${names[3]}/COMMIT"
@@ -449,7 +464,7 @@ test_push_newer() {
     rm -r "beside/${names[1]}"
     run ckpt push "beside/${names[1]}" s3://bucket/beside --newer
     num "$status" -ne 0 'where there is none'
-    like "$(cat err)" "beside/${names[1]} is no checkpoint" 'that is told' || show
+    like "$(cat err)" "open beside/${names[1]}: No such file" 'that is told' || show
 }
 
 test_many() {

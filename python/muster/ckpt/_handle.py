@@ -17,8 +17,9 @@ from ._group import Group, is_torch_initialized, torch_ranks
 
 ENOENT, EFAULT, EBUSY, EINVAL, EDEADLK, ENODATA, EILSEQ, EOPNOTSUPP, ETIMEDOUT = 2, 14, 16, 22, 35, 61, 84, 95, 110
 # As muster_ckpt_load() has it: what is asked for is not what a checkpoint has (ENODATA,
-# EINVAL), or this process lacks something (ENOMEM, EMFILE, ENFILE, and EREMOTEIO: a GPU).
-NO_DAMAGE = (ENODATA, EINVAL, 12, 24, 23, 121)
+# EINVAL), or this process lacks something (ENOMEM, EMFILE, ENFILE, EACCES, EPERM, and
+# EREMOTEIO: a GPU).
+NO_DAMAGE = (ENODATA, EINVAL, 12, 24, 23, 13, 1, 121)
 
 TAKEN = "this worker is in them already"  # what an agent says to another process than the worker
 
