@@ -11,9 +11,11 @@
 #include "ckpt/team.h"
 #include "comm/client.h"
 #include "ckpt/save_priv.h"
+#include "ckpt/step.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -281,6 +283,28 @@ static void test_told(void)
     muster_ckpt_close(ck);
 }
 
+/* Of one step that of the later generation counts: in a run the token begins with it. */
+static void test_token(void)
+{
+    struct muster m = {.world = 1};
+    struct muster_ckpt *ck;
+    struct step s = {0};
+    char path[5000];
+    int dir;
+
+    unsetenv("MUSTER_CHECKPOINT_EVERY");
+    ck = open_one(&m, NULL, NULL);
+    save(ck, 1000000);
+    muster_ckpt_close(ck);
+    snprintf(path, sizeof(path), "%s/ckpt", root);
+    dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    is_int(step_find_newest(io_system(), dir, false, NULL, NULL, &s, NULL), 0, "a checkpoint");
+    ok(s.commit.step == 1000000 && s.commit.generation == 1 &&
+       s.commit.token == UINT64_C(1) << 32, "has the token of its generation");
+    step_close(&s);
+    close(dir);
+}
+
 /* Who waits for a checkpoint learns which save began after he had asked. */
 static void test_heard(void)
 {
@@ -506,6 +530,7 @@ int main(void)
     test_under_way();
     test_cost();
     test_told();
+    test_token();
     test_heard();
     test_job_says();
     test_job_says_steps();

@@ -294,6 +294,7 @@ static unsigned n_steps(void)
 static void test_one_rank_fails(void)
 {
     static const int errors[] = {ENOSPC, EDQUOT, EFBIG, EROFS, EACCES, EIO};
+    char part[PATH_MAX];
 
     begin();
     save(1, NULL);
@@ -311,6 +312,10 @@ static void test_one_rank_fails(void)
         ok(is_loaded(&back, 1), "the one before is there");
     }
     is_int(save(2, NULL).rc[0], 0, "and it goes on, once that is over");
+    path_of(2, "r00000.part", part);
+    ok(access(part, F_OK) < 0, "what a rank said for that is not left");
+    path_of(2, "r00001.part", part);
+    ok(access(part, F_OK) < 0, "of no rank");
     end();
 }
 
