@@ -12,6 +12,7 @@
 #include "tests/lib/tap.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <fcntl.h>
 #include <glob.h>
 #include <signal.h>
@@ -195,6 +196,61 @@ static void test_avoided_all(void)
     is_int(muster_ckpt_latest(ck, 10, &step), -ENOENT, "below it there is none");
     muster_ckpt_close(ck);
     unsetenv("MUSTER_AVOID_PATHS");
+}
+
+/* One that is avoided, and newer than all others that turn out to be damaged. */
+static void test_avoided_newer(void)
+{
+    struct muster_ckpt *ck = api_bed_open(root, "avoided-newer", NULL, NULL);
+    int32_t v = 1;
+    struct muster_ckpt_tensor t = {.name = "v", .dtype = MUSTER_I32, .data = &v};
+    char line[16384], path[PATH_MAX];
+    int64_t step = -1;
+
+    is_int(muster_ckpt_tensor(ck, &t), 0, "a number");
+    is_int(muster_ckpt_save(ck, 10, MUSTER_CKPT_WAIT, NULL), 0, "saved");
+    api_bed_find_file(root, "avoided-newer", NULL, path, sizeof(path));
+    v = 2;
+    is_int(muster_ckpt_save(ck, 20, MUSTER_CKPT_WAIT, NULL), 0, "and another one");
+    newest_line("avoided-newer", line, sizeof(line));
+    muster_ckpt_close(ck);
+    ok(api_bed_flip(path, api_bed_length(path) - 1, 3), "the older one is damaged");
+    setenv("MUSTER_AVOID_PATHS", line, 1);
+    ck = api_bed_open(root, "avoided-newer", NULL, NULL);
+    is_int(muster_ckpt_tensor(ck, &t), 0, "again");
+    v = 0;
+    is_int(muster_ckpt_load(ck, MUSTER_CKPT_LATEST, 0, &step), 1, "one is passed over");
+    ok(step == 20 && v == 2, "and the newer one, which was avoided, is better than none");
+    is_int(muster_ckpt_latest(ck, MUSTER_CKPT_LATEST, &step), 0, "as far as can be seen");
+    is_int(step, 10, "the other one is not avoided");
+    v = 0;
+    is_int(muster_ckpt_read(ck, 20, &t), 0, "who asks for the avoided one then has it");
+    is_int(v, 2, "read");
+    muster_ckpt_close(ck);
+    unsetenv("MUSTER_AVOID_PATHS");
+}
+
+/* A step that is saved again, by another one. */
+static void test_read_again(void)
+{
+    struct muster_ckpt *ck = api_bed_open(root, "read-again", NULL, NULL);
+    struct muster_ckpt *other = api_bed_open(root, "read-again", NULL, NULL);
+    int32_t v = 1;
+    struct muster_ckpt_tensor t = {.name = "v", .dtype = MUSTER_I32, .data = &v};
+    int64_t step = -1;
+
+    is_int(muster_ckpt_tensor(other, &t), 0, "a number");
+    is_int(muster_ckpt_save(other, 10, MUSTER_CKPT_WAIT, NULL), 0, "saved");
+    is_int(muster_ckpt_read(ck, 10, &t), 0, "it is read");
+    v = 2;
+    is_int(muster_ckpt_save(other, 10, MUSTER_CKPT_WAIT, NULL), 0, "and saved again");
+    is_int(muster_ckpt_read(ck, 10, &t), 0, "what is open is read as it was");
+    is_int(v, 1, "with what it had");
+    is_int(muster_ckpt_latest(ck, MUSTER_CKPT_LATEST, &step), 0, "until somebody looks for newer");
+    is_int(muster_ckpt_read(ck, 10, &t), 0, "then that");
+    is_int(v, 2, "is read");
+    muster_ckpt_close(other);
+    muster_ckpt_close(ck);
 }
 
 static void test_refused(void)
@@ -664,6 +720,8 @@ int main(void)
     test_registered_once();
     test_avoided();
     test_avoided_all();
+    test_avoided_newer();
+    test_read_again();
     test_refused();
     test_nothing_saved();
     test_texts();

@@ -11,9 +11,11 @@
 #include "ckpt/team.h"
 #include "comm/client.h"
 #include "ckpt/save_priv.h"
+#include "ckpt/step.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,7 +86,7 @@ int __wrap_muster_checkpoint_saved(struct muster *m, const char *path,
 
 static bool is_heard; /* by an agent, which takes no saves */
 static int n_plans;
-static double plan_cost_s; /* of the last one */
+static double plan_cost_s, plan_ran_s; /* of the last one */
 
 struct client *__wrap_client_of(struct muster *m)
 {
@@ -97,6 +99,7 @@ int __wrap_client_save_plan(struct client *c, const struct worker_save_plan *pla
     (void)c, (void)e;
     n_plans++;
     plan_cost_s = plan->is_assumed ? 0 : plan->cost_s;
+    plan_ran_s = plan->ran_s;
     return 0;
 }
 
@@ -177,6 +180,77 @@ static void test_automatic(void)
     muster_ckpt_close(ck);
 }
 
+/* How far the last save is, and whether it stays in memory. */
+static int last_reached;
+static bool last_stays;
+
+static int reached_so(void *self, const char *uuid, enum muster_ckpt_level level,
+                      int64_t timeout_ms, struct error *e)
+{
+    (void)self, (void)uuid, (void)e;
+    return level == MUSTER_CKPT_DURABLE && timeout_ms == 0 ? last_reached : -EINVAL;
+}
+
+static bool stays_so(void *self, const char *uuid)
+{
+    (void)self, (void)uuid;
+    return last_stays;
+}
+
+/* One that is on its way to the disk; of one that fails no other one comes by itself. */
+static void test_under_way(void)
+{
+    static const struct {
+        int reached;
+        bool stays, has_memory, is_due;
+        const char *name;
+    } cases[] = {
+        {0, false, true, false, "is on its way to the disk"},
+        {0, false, false, false, "is on its way, where none stays in memory"},
+        {0, true, true, true, "stays in memory"},
+        {1, false, true, true, "is on the disk"},
+        {-EIO, false, true, true, "has failed"},
+    };
+    struct muster m = {.world = 1};
+    struct save_ops ops;
+    struct muster_ckpt *ck;
+
+    run_says("auto", "111600", "10");
+    ck = open_one(&m, NULL, NULL);
+    save(ck, 1);
+    ops = *ck->direct.ops;
+    ops.reached = reached_so;
+    ck->direct.ops = &ops;
+    pass(1000);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        last_reached = cases[i].reached;
+        last_stays = cases[i].stays;
+        ops.stays = cases[i].has_memory ? stays_so : NULL;
+        is_int(muster_ckpt_due(ck, 2), cases[i].is_due ? MUSTER_CKPT_AUTO : 0,
+               "the last one %s", cases[i].name);
+    }
+    muster_ckpt_close(ck);
+}
+
+/* One that was slow says something, and not all. */
+static void test_cost(void)
+{
+    struct muster m = {.world = 1};
+    struct muster_ckpt *ck;
+
+    run_says("auto", "111600", "10");
+    ck = open_one(&m, NULL, NULL);
+    ckpt_due_saved(ck, 1);
+    ok(ck->automatic.cost_s >= 1 && ck->automatic.cost_s <= 1, "the first cost is taken as it is");
+    ckpt_due_saved(ck, 2);
+    ok(ck->automatic.cost_s > 1.299 && ck->automatic.cost_s < 1.301,
+       "the second one counts for three tenths: %.3f s", ck->automatic.cost_s);
+    ckpt_due_saved(ck, 0);
+    ok(ck->automatic.cost_s > 0.909 && ck->automatic.cost_s < 0.911, "so does one of none: %.3f s",
+       ck->automatic.cost_s);
+    muster_ckpt_close(ck);
+}
+
 /* What the first save took is told at once, and then no more than once in a second. */
 static void test_told(void)
 {
@@ -203,8 +277,32 @@ static void test_told(void)
     pass(5);
     save(ck, 5);
     is_int(n_plans, 4, "and that of one that comes later");
+    ok(plan_ran_s > 111605.9 && plan_ran_s < 111606.1, "with how long it has run by then: %.1f s",
+       plan_ran_s);
     is_heard = false;
     muster_ckpt_close(ck);
+}
+
+/* Of one step that of the later generation counts: in a run the token begins with it. */
+static void test_token(void)
+{
+    struct muster m = {.world = 1};
+    struct muster_ckpt *ck;
+    struct step s = {0};
+    char path[5000];
+    int dir;
+
+    unsetenv("MUSTER_CHECKPOINT_EVERY");
+    ck = open_one(&m, NULL, NULL);
+    save(ck, 1000000);
+    muster_ckpt_close(ck);
+    snprintf(path, sizeof(path), "%s/ckpt", root);
+    dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    is_int(step_find_newest(io_system(), dir, false, NULL, NULL, &s, NULL), 0, "a checkpoint");
+    ok(s.commit.step == 1000000 && s.commit.generation == 1 &&
+       s.commit.token == UINT64_C(1) << 32, "has the token of its generation");
+    step_close(&s);
+    close(dir);
 }
 
 /* Who waits for a checkpoint learns which save began after he had asked. */
@@ -284,6 +382,9 @@ static void test_job_says_steps(void)
     setenv("MUSTER_CHECKPOINT_EVERY_STEPS", "5x", 1);
     is_int(try_open(&m, NULL, NULL, &ck), -EINVAL, "a number that is none");
     like(muster_ckpt_error_text(ck), "MUSTER_CHECKPOINT_EVERY_STEPS is '5x'", "is named");
+    muster_ckpt_close(ck);
+    setenv("MUSTER_CHECKPOINT_EVERY_STEPS", "9223372036854775808", 1);
+    is_int(try_open(&m, NULL, NULL, &ck), -EINVAL, "more than there are steps");
     muster_ckpt_close(ck);
     unsetenv("MUSTER_CHECKPOINT_EVERY_STEPS");
     unsetenv("MUSTER_CHECKPOINT_EVERY");
@@ -426,7 +527,10 @@ int main(void)
         bail_out("mkdtemp: %s", strerror(errno));
     }
     test_automatic();
+    test_under_way();
+    test_cost();
     test_told();
+    test_token();
     test_heard();
     test_job_says();
     test_job_says_steps();

@@ -172,6 +172,50 @@ static void save_nothing(void *arg, const struct muster_ckpt_group *group)
     muster_ckpt_close(ck);
 }
 
+/* What one rank has of its own. */
+struct own {
+    int rc[3], read_rc[3];
+    char loaded[3], read[3];
+    uint32_t n_saved; /* ranks */
+};
+
+static void keep_own(void *arg, const struct muster_ckpt_group *group)
+{
+    struct muster_ckpt *ck = api_bed_open(root, "own", group, NULL);
+    struct own *o = arg;
+    bool saves = (uint32_t)group->world == o->n_saved;
+    int r = group->rank;
+    char all = saves ? '1' : 'x', own = saves ? (char)('a' + r) : 'x';
+    size_t len = 0;
+
+    muster_ckpt_blob(ck, "all", &all, 1, MUSTER_REPLICATED);
+    muster_ckpt_blob(ck, "own", &own, 1, MUSTER_PER_RANK);
+    o->rc[r] = saves ? muster_ckpt_save(ck, 1, MUSTER_CKPT_WAIT, NULL)
+                     : muster_ckpt_load(ck, MUSTER_CKPT_LATEST, 0, NULL);
+    o->loaded[r] = all == '1' ? own : '?';
+    o->read_rc[r] = muster_ckpt_read_blob(ck, 1, "own", &o->read[r], 1, &len);
+    snprintf(texts[r], sizeof(texts[0]), "%s", muster_ckpt_error_text(ck));
+    muster_ckpt_close(ck);
+}
+
+/* Of more ranks than there were the others have what they have: nobody's else. */
+static void test_own(void)
+{
+    struct own o = {.n_saved = 2};
+
+    team_run(2, false, keep_own, &o);
+    ok(o.rc[0] == 0 && o.rc[1] == 0, "two ranks save: %s", texts[0]);
+    ok(o.read[0] == 'a' && o.read[1] == 'b', "each reads its own of that");
+    team_run(3, false, keep_own, &o);
+    ok(o.rc[0] == 0 && o.rc[1] == 0 && o.rc[2] == 0, "three ranks load: %s", texts[2]);
+    ok(o.loaded[0] == 'a' && o.loaded[1] == 'b', "who was there has its own");
+    ok(o.loaded[2] == 'x', "who was not has what it had");
+    is_int(o.read_rc[2], -ENODATA, "and nothing to read");
+    like(texts[2], "blob 'own' is not in it", "which is told");
+    team_run(1, false, keep_own, &o);
+    ok(o.rc[0] == 0 && o.loaded[0] == 'a', "one alone has that of the first");
+}
+
 /* An empty one would be the newest, and the ones before would go for it. */
 static void test_nothing(void)
 {
@@ -464,6 +508,7 @@ int main(int argc, char **argv)
     api_bed_begin(root);
     test_differ();
     test_nothing();
+    test_own();
     test_moved();
     test_apart();
     test_refused();

@@ -96,6 +96,10 @@ static void test_digests(void)
     ok(!digest_parse("0123456789abcdeffedcba987654321", &d) &&
            !digest_parse("0123456789abcdeffedcba98765432100", &d) &&
            !digest_parse("0123456789ABCDEFfedcba9876543210", &d) &&
+           !digest_parse("0123456789abcdeffedcba987654321g", &d) &&
+           !digest_parse("0123456789abcdeffedcba987654321/", &d) &&
+           !digest_parse("0123456789abcdeffedcba987654321:", &d) &&
+           !digest_parse("0123456789abcdeffedcba987654321`", &d) &&
            !digest_parse("", &d), "and nothing else");
     is_int((int)digest_n_blocks(0), 0, "no block");
     is_int((int)digest_n_blocks(1), 1, "one");
@@ -104,6 +108,27 @@ static void test_digests(void)
     ok(!digest_equal(digest_of_blocks(blocks, 2 * DIGEST_BLOCK_BYTES + 1),
                      digest_of_blocks(blocks, 2 * DIGEST_BLOCK_BYTES + 2)),
        "the length counts");
+    ok(digest_equal((struct digest){1, 2}, (struct digest){1, 2}) &&
+           !digest_equal((struct digest){1, 2}, (struct digest){1, 3}) &&
+           !digest_equal((struct digest){1, 2}, (struct digest){3, 2}), "both halves count");
+}
+
+/* The blocks of a file that is all there, the last of which is shorter. */
+static void test_file_digest(void)
+{
+    static const size_t lens[] = {0, 1, DIGEST_BLOCK_BYTES / 4 * 3, DIGEST_BLOCK_BYTES,
+                                  DIGEST_BLOCK_BYTES / 4 * 7};
+    _free_ char *data = calloc(1, 2 * DIGEST_BLOCK_BYTES);
+
+    for (size_t i = 0; i < ARRAY_SIZE(lens) && data; i++) {
+        size_t n = lens[i], first = n < DIGEST_BLOCK_BYTES ? n : DIGEST_BLOCK_BYTES;
+        const uint64_t blocks[] = {digest_short_of(data, first),
+                                   digest_short_of(data + first, n - first)};
+        struct digest d;
+
+        ok(digest_of_file(data, n, &d) == 0 && digest_equal(d, digest_of_blocks(blocks, n)),
+           "the digest of a file of %zu bytes is that of its blocks", n);
+    }
 }
 
 static void test_round_trip(void)
@@ -259,6 +284,7 @@ static void test_length(void)
 int main(void)
 {
     test_digests();
+    test_file_digest();
     test_registers();
     test_round_trip();
     test_writer();

@@ -32,7 +32,7 @@ enum { WORLD = 2, MAX_FDS = 1024 };
 
 /* --- the layer --- */
 
-enum call { NO_CALL, CREATE, WRITE, READ, SYNC, CLOSE, RENAME, UNLINK };
+enum call { NO_CALL, OPEN, CREATE, WRITE, READ, SYNC, CLOSE, RENAME, UNLINK };
 
 static struct fault {
     enum call call;
@@ -41,6 +41,7 @@ static struct fault {
     const char *file;  /* names begin so */
     const char *aside; /* then the root's only directory gets that name */
     unsigned limit;    /* so often; 0: always */
+    unsigned after;    /* so many calls that work */
     unsigned n;        /* how often it came to it */
 } fault;
 
@@ -69,6 +70,10 @@ static int meet(enum call call, const char *name)
     if (fault.call != call || !str_starts(name, fault.file)) {
         return 0;
     }
+    if (fault.after > 0) {
+        fault.after--;
+        return 0;
+    }
     if (fault.limit && fault.n >= fault.limit) {
         return 0;
     }
@@ -88,7 +93,9 @@ static int create(struct io *io, int dir, const char *name)
 
 static int open_file(struct io *io, int dir, const char *name)
 {
-    return remember(real->open_file(io, dir, name), name);
+    int rc = meet(OPEN, name);
+
+    return rc < 0 ? rc : remember(real->open_file(io, dir, name), name);
 }
 
 static ssize_t write_at(struct io *io, int fd, const void *data, size_t len,
@@ -166,6 +173,7 @@ static struct io *layer(void)
 struct play {
     int roots[WORLD]; /* where each looks; 0: the same place */
     int64_t step; /* to save; 0: the newest is loaded */
+    int64_t data; /* of which step that has, or should have, the data; 0: of its own */
     int rc[WORLD];
     int64_t loaded[WORLD];
     uint64_t n_wrong[WORLD];
@@ -185,12 +193,13 @@ static void body(void *arg, const struct muster_ckpt_group *group)
         abort();
     }
     m = model_create(ck, (uint32_t)r, WORLD, p->step ? 1 : 2);
-    model_set(m, p->step);
+    model_set(m, p->data ? p->data : p->step);
     if (p->step) {
         p->rc[r] = muster_ckpt_save(ck, p->step, 0, NULL);
     } else {
         p->rc[r] = muster_ckpt_load(ck, MUSTER_CKPT_LATEST, 0, &p->loaded[r]);
-        p->n_wrong[r] = p->rc[r] < 0 ? 1 : model_wrong(m, p->loaded[r]);
+        p->n_wrong[r] = p->rc[r] < 0 ? 1
+                                     : model_wrong(m, p->data ? p->data : p->loaded[r]);
     }
     snprintf(p->text[r], sizeof(p->text[r]), "%s", muster_ckpt_error_text(ck));
     model_destroy(m);
@@ -285,6 +294,7 @@ static unsigned n_steps(void)
 static void test_one_rank_fails(void)
 {
     static const int errors[] = {ENOSPC, EDQUOT, EFBIG, EROFS, EACCES, EIO};
+    char part[PATH_MAX];
 
     begin();
     save(1, NULL);
@@ -302,6 +312,10 @@ static void test_one_rank_fails(void)
         ok(is_loaded(&back, 1), "the one before is there");
     }
     is_int(save(2, NULL).rc[0], 0, "and it goes on, once that is over");
+    path_of(2, "r00000.part", part);
+    ok(access(part, F_OK) < 0, "what a rank said for that is not left");
+    path_of(2, "r00001.part", part);
+    ok(access(part, F_OK) < 0, "of no rank");
     end();
 }
 
@@ -445,6 +459,27 @@ static void test_unreadable(void)
     end();
 }
 
+/* What a process has not says nothing of a checkpoint: nobody takes an older one for it. */
+static void test_no_descriptors(void)
+{
+    const struct fault all = {.call = OPEN, .error = EMFILE, .file = STEP_COMMIT};
+    const struct fault second = {.call = OPEN, .error = EMFILE, .file = STEP_COMMIT, .after = 1};
+    struct play p;
+
+    begin();
+    save(1, NULL);
+    save(2, NULL);
+    p = load(&all);
+    ok(p.rc[0] == -EMFILE && p.rc[1] == -EMFILE, "nobody can open a COMMIT: all fail of that");
+    like(p.text[0], "rank 0: read step-000000000002", "which is told");
+    p = load(&second);
+    ok(p.rc[0] == -EMFILE && p.rc[1] == -EMFILE, "rank 1 cannot: all fail of that");
+    like(p.text[0], "rank 1: read step-000000000002", "who is told");
+    p = load(NULL);
+    ok(is_loaded(&p, 2), "once it can they load the newest");
+    end();
+}
+
 static int link_here(void *arg, const char *name)
 {
     const int *dirs = arg;
@@ -475,6 +510,39 @@ static void test_seen_by_one(void)
     fault = (struct fault){0};
     team_run(WORLD, true, body, &p);
     ok(is_loaded(&p, 1), "has not the newest: all load the one before");
+    close(dirs[0]);
+    close(dirs[1]);
+    close(p.roots[1]);
+    end();
+}
+
+/* Of one step there are two, and one node has the first alone: all load that. */
+static void test_one_step_seen_by_one(void)
+{
+    char name[STEP_NAME_BYTES], path[PATH_MAX];
+    struct play p = {.step = 1, .data = 5};
+    int dirs[2];
+
+    begin();
+    save(1, NULL);
+    dir_of(1, name);
+    team_run(WORLD, true, body, &p);
+    is_int(n_steps(), 2, "two of one step");
+    snprintf(path, sizeof(path), "%.4000s/other", root_path);
+    if (p.rc[0] < 0 || mkdir(path, 0700) < 0) {
+        bail_out("no %s: %s", path, p.text[0]);
+    }
+    p = (struct play){.data = 5};
+    team_run(WORLD, true, body, &p);
+    ok(is_loaded(&p, 1), "who sees both loads the later one");
+    p = (struct play){.data = 1};
+    p.roots[1] = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    dirs[0] = openat(root, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    mkdirat(p.roots[1], name, 0700);
+    dirs[1] = openat(p.roots[1], name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    is_int(real->list(io_system(), dirs[0], link_here, dirs), 0, "the other node");
+    team_run(WORLD, true, body, &p);
+    ok(is_loaded(&p, 1), "has the first alone: all load that, and none the later one");
     close(dirs[0]);
     close(dirs[1]);
     close(p.roots[1]);
@@ -673,7 +741,9 @@ int main(void)
     test_answer_lost();
     test_moved_away();
     test_unreadable();
+    test_no_descriptors();
     test_seen_by_one();
+    test_one_step_seen_by_one();
     test_swapped();
     test_torn();
     test_times();

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "ckpt/found_bed.h"
+#include "tests/lib/fds.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -81,17 +82,17 @@ static void test_index(void)
 #undef MODEL
 }
 
-/* A file of a rank, with a piece of w: rows and columns of it, and where these begin. Bytes,
- * of which `header` says where they lie. */
-static void put_piece(int dir, unsigned rank, const unsigned piece[4])
+/* A file of a rank, with a piece of w, as it says where that begins, and of which shape it
+ * is. Bytes, of which `header` says where they lie. */
+static void put_piece_so(int dir, unsigned rank, const char *at, const char *shape,
+                         unsigned bytes)
 {
     _buf_ struct buf header = {0}, file = {0};
-    unsigned bytes = piece[0] * piece[1];
     char name[64];
 
     buf_printf(&header, "{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{\\\"w\\\":{"
-               "\\\"saved_offsets\\\":[%u,%u]}}\"},\"w\":{\"dtype\":\"U8\",\"shape\":[%u,%u],"
-               "\"data_offsets\":[0,%u]}}", piece[2], piece[3], piece[0], piece[1], bytes);
+               "\\\"saved_offsets\\\":%s}}\"},\"w\":{\"dtype\":\"U8\",\"shape\":%s,"
+               "\"data_offsets\":[0,%u]}}", at, shape, bytes);
     for (int i = 0; i < 8; i++) {
         buf_putc(&file, (char)(header.len >> 8 * i));
     }
@@ -101,6 +102,16 @@ static void put_piece(int dir, unsigned rank, const unsigned piece[4])
     }
     snprintf(name, sizeof(name), "step-5/shard-%05u-model-00001-of-00001.safetensors", rank);
     found_bed_put(dir, name, file.data, file.len);
+}
+
+/* Rows and columns of it, and where these begin. */
+static void put_piece(int dir, unsigned rank, const unsigned piece[4])
+{
+    char at[32], shape[32];
+
+    snprintf(at, sizeof(at), "[%u,%u]", piece[2], piece[3]);
+    snprintf(shape, sizeof(shape), "[%u,%u]", piece[0], piece[1]);
+    put_piece_so(dir, rank, at, shape, piece[0] * piece[1]);
 }
 
 /* A rank that has no piece has no file; whose file is missing leaves a hole. */
@@ -117,6 +128,7 @@ static void test_pieces(void)
         {{{2, 4, 0, 0}, {0}, {2, 4, 2, 0}}, 0, "the second had none"},
         {{{2, 2, 0, 0}, {2, 2, 2, 2}, {2, 2, 0, 2}}, -ENOENT, "a corner is missing"},
         {{{2, 4, 0, 0}, {2, 4, 0, 0}, {0}}, 0, "two have the same"},
+        {{{1, 4, 0, 0}, {1, 3, 1, 0}, {0}}, -ENOENT, "one element is missing"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
@@ -140,8 +152,47 @@ static void test_pieces(void)
     }
 }
 
+/* What fits no tensor says nothing of what is missing. */
+static void test_odd_pieces(void)
+{
+    static const struct {
+        const char *at, *shape, *other_at, *other_shape; /* each of eight bytes */
+        int rc;
+    } cases[] = {
+        {"[2,0]", "[2,4]", NULL, NULL, -ENOENT},
+        {"[2,0,9]", "[2,4]", NULL, NULL, 0},
+        {"[2]", "[2,4]", NULL, NULL, 0},
+        {"[-2,0]", "[2,4]", NULL, NULL, 0},
+        {"[9223372036854775806,0]", "[2,4]", NULL, NULL, 0},
+        {"{}", "[2,4]", NULL, NULL, 0},
+        {"[2,0]", "[2,4]", "[0]", "[8]", 0},
+        {"[2,0]", "[2,4]", "[0,0,0]", "[2,2,2]", 0},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        char path[FOUND_BED_PATH_BYTES];
+        int dir = found_bed_open(path), n_open = fds_n_open();
+        struct found_facts facts;
+        struct error e = {0};
+        struct found f;
+
+        mkdirat(dir, "step-5", 0700);
+        put_piece_so(dir, 1, cases[i].at, cases[i].shape, 8);
+        if (cases[i].other_at) {
+            put_piece_so(dir, 2, cases[i].other_at, cases[i].other_shape, 8);
+        }
+        found_one(io_system(), dir, "step-5", &f);
+        is_int(found_check(io_system(), dir, &f, true, &facts, &e), cases[i].rc,
+               "%s of %s, and %s (%s)", cases[i].shape, cases[i].at,
+               cases[i].other_at ? cases[i].other_at : "no other", e.text);
+        is_int(fds_n_open(), n_open, "nothing stays open");
+        found_bed_close(dir, path);
+    }
+}
+
 int main(void)
 {
+    test_odd_pieces();
     test_index();
     test_pieces();
     return tap_done();

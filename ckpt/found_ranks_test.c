@@ -37,6 +37,11 @@ static void test_world(void)
     is_int(found_check(io_system(), b.dir, &f, true, &facts, &e), -ENOENT,
            "of three");
     like(e.text, "of 3 files rng_state_<rank>.pth 2 are there", "says so");
+    others_bed_put_all(&b, "checkpoint-5", "rng_state_4294967296.pth");
+    f.world = 2;
+    is_int(found_check(io_system(), b.dir, &f, true, &facts, &e), 0,
+           "a number that no rank has is none");
+    is_int(facts.n_ranks, 2, "two are there");
     others_bed_close(&b);
 }
 

@@ -58,6 +58,9 @@ static void test_interval(void)
     ok(is_near(every(1e-6, 10, 10, 8), 1), "never twice in a second");
     ok(is_near(every(100, 10, 10, 8), 2000), "nor all the time");
     ok(is_near(every(0, 31 * HOUR, 10, 8), 149), "a cost of 1 s before any");
+    ok(is_near(interval_daly(3, 2), sqrt(12) * (1 + sqrt(0.75) / 3 + 0.75 / 9) - 3) &&
+       interval_daly(4, 2) <= 2 && interval_daly(6, 2) <= 2 && interval_daly(6, 2) >= 2,
+       "of what costs twice as much as a failure is away, that");
     ok(is_near(every(NAN, 31 * HOUR, 10, 8), 149), "or where it is none");
 }
 

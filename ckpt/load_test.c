@@ -407,7 +407,7 @@ static void test_damage(void)
     ok(!load_all(&l, &source, 1, &e), "and on the disk, too");
     is_int(e.code, ERR_FORMAT, "that is damage");
     like(e.text, "r00000.safetensors is damaged: bytes 4194304 to 8388608, with tensor "
-                 "'wide'", "file, bytes and tensor are named");
+                 "'wide' of rank 0, do not have", "file, bytes, tensor and rank are named");
     was ^= 2;
     is_int(io_write_all(io_system(), fd, &was, 1, DIGEST_BLOCK_BYTES + 7), 0, "mend");
     at = file_bytes - 1;

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+#include <sys/mman.h>
 
 #define ONE "\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]"
 
@@ -138,6 +140,10 @@ static const struct {
      "data_offsets"},
     {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,1]}}", 1,
      "has 2 bytes"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,2]}}", 2,
+     "lies at 0 to 2, and has 1 bytes"},
+    {"{\"b\":{" ONE "},\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", 1,
+     NULL},
     {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,0]}}", 1,
      "lies at 1 to 0"},
     {"{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,1]}}", 1,
@@ -181,6 +187,54 @@ static void test_headers(void)
         } else {
             ok(rc == 0, "taken: %s (%s)", headers[i].header, e.text);
         }
+    }
+}
+
+/* Whatever comes behind its first bytes, and where there are not as many. */
+static void test_cut(void)
+{
+    static const struct {
+        const char *bytes;
+        size_t len;
+        const char *why;
+    } cases[] = {
+        {"", 0, "0 bytes are no safetensors file"},
+        {"\2\0\0\0\0", 5, "5 bytes are no safetensors file"},
+        {"\2\0\0\0\0\0\0\0{", 9, "the file is cut in its header: expected at least 10 bytes"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _close_ int fd = memfd_create("safetensors_test", MFD_CLOEXEC);
+        _st_file_ struct st_file f = {0};
+        struct error e = {0};
+
+        if (fd < 0 || write(fd, cases[i].bytes, cases[i].len) != (ssize_t)cases[i].len) {
+            bail_out("no memory");
+        }
+        is_int(st_load(io_system(), fd, &f, &e), -ERR_FORMAT, "a file of %zu bytes", cases[i].len);
+        like(e.text, cases[i].why, "is none");
+    }
+}
+
+/* The longest name, and a longer one. */
+static void test_long_name(void)
+{
+    static const char begin[] = "{\"", end[] = "\":{" ONE "}}";
+
+    for (size_t more = 0; more < 2; more++) {
+        size_t n = ST_MAX_NAME_BYTES + more;
+        _buf_ struct buf b = {0};
+        _st_file_ struct st_file f = {0};
+        struct error e = {0};
+        char *name;
+
+        buf_puts(&b, begin);
+        name = buf_reserve(&b, n);
+        memset(name, 'n', n);
+        b.len += n;
+        buf_puts(&b, end);
+        is_int(st_read(b.data, b.len, ST_PREFIX_BYTES + b.len + 1, &f, &e), more ? -ERR_FORMAT : 0,
+               "a name of %zu bytes%s", n, e.text);
     }
 }
 
@@ -464,6 +518,8 @@ int main(int argc, char **argv)
     }
     test_prefix();
     test_headers();
+    test_cut();
+    test_long_name();
     test_behind();
     test_strings();
     test_write();

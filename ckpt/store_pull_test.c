@@ -706,7 +706,7 @@ static void test_file(void)
 {
     static const char name[] = "step-7.safetensors";
     static const char data[] = "\x40\0\0\0\0\0\0\0{\"t\":{\"dtype\":\"U8\",\"shape\":[1],"
-                               "\"data_offsets\":[0,1]}}                x";
+                               "\"data_offsets\":[0,1]}}           x";
     _parcel_ struct parcel p = {0};
     _close_ int fd = -1;
     struct error e;

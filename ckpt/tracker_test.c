@@ -163,6 +163,10 @@ static void test_directory(void)
     put(dir, MEGATRON, "20\n");
     put(dir, "latest", "global_step10");
     is_str(named(dir), "iter_0000020 global_step10 ", "two programs");
+    put(dir, "latest_universal", "global_step10_universal");
+    is_str(named(dir), "iter_0000020 global_step10 global_step10_universal ",
+           "one of them says two");
+    unlinkat(dir, "latest_universal", 0);
     put(dir, MEGATRON, "");
     unlinkat(dir, "latest", 0);
     mkdirat(dir, "latest", 0700);

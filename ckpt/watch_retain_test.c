@@ -338,6 +338,11 @@ static void test_read_by_others(void)
     ok(!held_is(b.dir, "checkpoint-30"), "the other is not held by whoever has asked");
     close(fd);
     retain(&b, NULL, "checkpoint-30 checkpoint-10 ", "as long as it is");
+    found_bed_put(b.dir, "latest", "checkpoint-10", 13);
+    retain(&b, NULL, "checkpoint-30 ", "what a program starts from by a file of its own stays");
+    unlinkat(b.dir, "latest", 0);
+    symlinkat("checkpoint-30", b.dir, "last");
+    retain(&b, NULL, "checkpoint-10 ", "or by a link");
     teardown(&b);
 }
 
