@@ -325,7 +325,8 @@ static void test_two(void)
     tidy(false, "somebody else does it already");
     is_int(w.n_asked, 0, "who does not wait does nothing");
     close(fd);
-    if (fs_path(link, sizeof(link), NULL, "%s.elsewhere", told) < 0 || rename(told, link) < 0 || symlink(link, told) < 0) {
+    if (fs_path(link, sizeof(link), NULL, "%s.elsewhere", told) < 0 ||
+        rename(told, link) < 0 || symlink(link, told) < 0) {
         bail_out("a link");
     }
     is_int(tidy_up("tag", INDEX, false, NULL), -ELOOP, "a link is nobody's word");
