@@ -107,6 +107,14 @@ static void test_partial_failed(struct lead_snap_bed *b)
     is_int(b->commit.n, 1, "one of which a rank has failed is looked for there");
     lead_snap_bed_close(b);
     lead_snap_bed_open(b);
+    w.stage = written;
+    lead_snap_bed_say(b, 0, w);
+    b->started = 2;
+    look_at(b, SNAP_TALLY_SETTLE_MS);
+    lead_snap_bed_run(b);
+    is_int(b->commit.n, 1, "and one of which a rank has written its own");
+    lead_snap_bed_close(b);
+    lead_snap_bed_open(b);
     b->every_ms[INTERVAL_DISK] = b->every_ms[INTERVAL_PARTNER] = 3600000;
     lead_snap_bed_say_all(b, (struct bed_word){.uuid = UUID_B, .root = "/elsewhere",
                                                .stage = written});

@@ -27,6 +27,8 @@ static const struct {
     {"abababab", 8, "00112233", "so they are wherever they are"},
     {"aaaa", 4, "0123", "one host alone has nobody to turn to"},
     {"aaab", 4, "0120", "nor has half of this one"},
+    {"bacdefgh", 4, "01010101", "whatever domains are called"},
+    {"zzyyxxww", 4, "01010101", "also where two are of each"},
 };
 
 static void test_cases(void)

@@ -35,6 +35,10 @@ static void test_words(void)
          "python t.py --resume /c/5"},
         {"python t.py --resume_all x", "--resume={path}", "/c/5",
          "python t.py --resume_all x --resume=/c/5"},
+        {"python t.py", "--load {path} --tag=", "/c/5", "python t.py --load /c/5 --tag="},
+        {"python t.py", "--tag= --load", "/c/5", "python t.py --tag= --load /c/5"},
+        {"python t.py trainer.ckpt=/old", "trainer.ckpt={path}", "/c/5",
+         "python t.py trainer.ckpt=/old trainer.ckpt=/c/5"},
         {"--load t.py", "--load {path}", "/c/5", "--load t.py --load /c/5"},
     };
 

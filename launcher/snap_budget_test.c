@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/str.h"
+#include "tests/lib/fds.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -241,6 +242,50 @@ static void test_agent(void)
     ok(!has(id, ""), "an empty directory goes");
 }
 
+/* Anybody may make something of that name: nothing is removed, or counted, elsewhere. */
+static void test_not_ours(void)
+{
+    static const char page[4096];
+    unsigned me = (unsigned)geteuid();
+    char id[64], other[64], path[PATH_MAX], link[PATH_MAX];
+    int fd, n_open = fds_n_open();
+
+    snprintf(id, sizeof(id), "budget-ours-%ld", (long)getpid());
+    snprintf(other, sizeof(other), "budget-link-%ld", (long)getpid());
+    make_dir(me, id, "");
+    snprintf(path, sizeof(path), "/dev/shm/muster-%u-%s", me, id);
+    snprintf(link, sizeof(link), "/dev/shm/muster-%u-%s", me, other);
+    if (symlink(path, link) < 0) {
+        bail_out("%s", link);
+    }
+    snprintf(path, sizeof(path), "/dev/shm/muster-%u-%s/snap-1-0-0", me, id);
+    fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd < 0 || write(fd, page, sizeof(page)) != sizeof(page)) {
+        bail_out("%s", path);
+    }
+    close_fd(&fd);
+    ok(!snap_dir_has_agent(other, 1) && snap_dir_agent_bytes(other, 1) == 0,
+       "a link to a directory has nothing");
+    snap_dir_remove_agent(other, 1);
+    ok(has(id, "snap-1-0-0"), "and nothing goes by it");
+    unlink(link);
+    snprintf(link, sizeof(link), "/dev/shm/muster-%u-%s/snap-1-1-0", me, id);
+    if (symlink(path, link) < 0) {
+        bail_out("%s", link);
+    }
+    is_int((intmax_t)snap_dir_agent_bytes(id, 1), sizeof(page), "nor does a link to a file");
+    snprintf(path, sizeof(path), "/dev/shm/muster-%u-%s", me, id);
+    if (me != 0) {
+        skip("only root can give a directory away");
+    } else if (chown(path, 12345, (gid_t)-1) == 0) {
+        ok(!snap_dir_has_agent(id, 1), "that of another user has nothing");
+        snap_dir_remove_agent(id, 1);
+        ok(has(id, "snap-1-0-0"), "and keeps it");
+    }
+    fs_remove_tree(path, NULL);
+    is_int(fds_n_open(), n_open, "nothing stays open");
+}
+
 int main(void)
 {
     test_budget();
@@ -248,6 +293,7 @@ int main(void)
     if (access("/dev/shm", W_OK) == 0) {
         test_dirs();
         test_agent();
+        test_not_ours();
     }
     return tap_done();
 }

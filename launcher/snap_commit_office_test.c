@@ -110,6 +110,15 @@ static void test_stopped(struct commit_bed *b)
            "the next lead commits it: %s", e.text);
     is_int(commit_late(b, 73, 0, &why, &e), 0, "which is what the other one finds");
     ok(commit_bed_has(b, 73, "COMMIT"), "and leaves");
+    e = why;
+    n_left = 0;
+    office_set(&office, UINT64_MAX);
+    is_int(snap_commit(&(struct snap_commit){.root = "/nonexistent", .office = &office},
+                       io_system(), NULL, &e), -ENOENT, "a directory that is gone");
+    office_set(&office, 1);
+    is_int(snap_commit(&(struct snap_commit){.root = "/nonexistent", .office = &office},
+                       io_system(), NULL, &e), -ESTALE,
+           "is no matter of one whose office is over, though it has changed nothing: %s", e.text);
     while (n < 100 && !stop_at(b, n)) {
         n++;
     }

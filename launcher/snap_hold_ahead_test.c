@@ -373,6 +373,12 @@ static void test_unfilled(void)
     begin_ahead(&b, 0, 1, UUID(1));
     snap_hold_unfilled(b.hold, 2, count, &n);
     is_int(n, 1, "it is known that it was never filled");
+    snap_hold_unfilled(b.hold, 3, count, &n);
+    is_int(n, 1, "by workers of that generation");
+    b.hold->first_rank = 1;
+    snap_hold_unfilled(b.hold, 2, count, &n);
+    b.hold->first_rank = 0;
+    is_int(n, 1, "that are served here");
     snap_hold_settle(b.hold, UUID(1), false);
     ok(is_told_to_end(&b), "it is told to end");
     hold_bed_run_works(&b);

@@ -180,6 +180,26 @@ static void test_ahead(void)
     hold_bed_close(&b);
 }
 
+/* The machine's memory, too, is promised once. */
+static void test_ahead_memory(void)
+{
+    struct hold_bed b;
+
+    hold_bed_open(&b, BUDGET);
+    fill(&b, begin(&b, 0, 10, UUID(1), room), 0, UUID(1));
+    hold_bed_run_until(&b, &b.said.n_written, 1);
+    begin(&b, 1, 10, UUID(1), room);
+    b.said.left = room + PAGE;
+    snap_hold_make_ahead(b.hold, 0);
+    hold_bed_run_works(&b);
+    ok(!hold_bed_has(&b, "snap-3-0-1"), "memory that another one has still to take is not taken");
+    b.said.left = 3 * room;
+    snap_hold_make_ahead(b.hold, 0);
+    hold_bed_run_works(&b);
+    ok(hold_bed_has(&b, "snap-3-0-1"), "what is left of it beside that is");
+    hold_bed_close(&b);
+}
+
 /* One for copies, which is the bed's, lent its budget by the agent's own, which is returned. */
 static struct snap_hold *open_lent(struct hold_bed *b)
 {
@@ -245,6 +265,7 @@ int main(void)
     test_smaller();
     test_little();
     test_ahead();
+    test_ahead_memory();
     test_copies();
     test_way();
     return tap_done();

@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "ckpt/step.h"
+#include "launcher/snap_hold_priv.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -572,6 +573,28 @@ static void test_other_meanwhile(void)
     hold_bed_close(&b);
 }
 
+/* So is one of more bytes, of the same save. */
+static void test_more_meanwhile(void)
+{
+    struct hold_bed b;
+    int n_enough = 0;
+
+    hold_bed_open(&b, 1 << 20);
+    snap_hold_destroy(b.hold);
+    hold_bed_make(&b, 1 << 20, "copy");
+    snap_jam_begin(&b.jam, &b.loop);
+    hold_bed_begin_later(&b, 2, 10, UUID(1), HOLD_ROOM);
+    hold_bed_begin_later(&b, 2, 10, UUID(1), 2 * HOLD_ROOM);
+    snap_jam_end(&b.jam);
+    hold_bed_run_works(&b);
+    is_int(b.said.n_begun, 2, "a save grows while memory is made: both are answered");
+    for (const struct slot *s = b.hold->slots; s; s = s->next) {
+        n_enough += s->snap && s->snap->room >= 2 * HOLD_ROOM;
+    }
+    is_int(n_enough, 1, "one of them with as much as it takes by then");
+    hold_bed_close(&b);
+}
+
 int main(void)
 {
     mapguard_install();
@@ -594,5 +617,6 @@ int main(void)
     test_kept();
     test_same_again();
     test_other_meanwhile();
+    test_more_meanwhile();
     return tap_done();
 }

@@ -41,6 +41,7 @@ static _Atomic(struct snap_lease *) drops_again; /* as it is let go of */
 static atomic_bool time_passes, is_signalled;
 static atomic_bool was_cancelled; /* who holds, and waits for others, is told so */
 static atomic_int hold_rc;
+static atomic_int n_too_late; /* it would be renewed */
 
 int __wrap_lease_hold(struct lease *l, struct io *io, int dir, struct error *e);
 int __wrap_lease_adopt(struct lease *l, struct io *io, int dir, struct error *e);
@@ -112,7 +113,10 @@ int __wrap_pthread_cond_signal(pthread_cond_t *cond)
 int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
                                   const struct timespec *until)
 {
-    (void)until;
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    n_too_late += until->tv_sec > now.tv_sec + LEASE_RENEW_MS / 1000;
     for (;;) {
         struct timespec soon;
 
@@ -193,6 +197,7 @@ static void test_renewed(void)
     is_int(n_dropped, 0, "nor lets it go of it");
     end(l);
     is_int(n_dropped, 0, "also in the end");
+    is_int(n_too_late, 0, "it was never to be renewed later than it has to be");
 }
 
 static void test_dropped(void)

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * When the lead has a checkpoint read again, what it knows of that, and who waits for it.
+ */
+#include <config.h>
+
+#include "launcher/lead_snap_bed.h"
+
+#include "base/str.h"
+#include "tests/lib/tap.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { LAST_MS = 10000, COPIES_MS = 60000 };
+
+static struct lead_snap *begin(struct lead_snap_bed *b)
+{
+    lead_snap_bed_open(b);
+    lead_snap_bed_say(b, 0, (struct bed_word){.uuid = UUID_A});
+    return b->lead;
+}
+
+static void test_known(struct lead_snap_bed *b)
+{
+    struct lead_snap *l = begin(b);
+    struct lead_save *s = l->saves;
+    struct lead_check *k = &l->check;
+
+    str_copy(k->right.root, sizeof(k->right.root), s->root);
+    str_copy(k->right.name, sizeof(k->right.name), "right");
+    str_copy(k->reading.root, sizeof(k->reading.root), s->root);
+    str_copy(k->reading.name, sizeof(k->reading.name), "read");
+    k->is_running = true;
+    lead_check_know(l, s);
+    ok(strcmp(s->verified, "right") == 0 && strcmp(s->checking, "read") == 0,
+       "what was right of a directory, and what is read");
+    str_copy(k->reading.root, sizeof(k->reading.root), "/elsewhere");
+    lead_check_know(l, s);
+    ok(strcmp(s->verified, "right") == 0 && !s->checking[0], "not what is read of another one");
+    str_copy(k->right.root, sizeof(k->right.root), "/elsewhere");
+    lead_check_know(l, s);
+    ok(!s->verified[0], "nor what was right there");
+    k->is_running = false;
+    lead_snap_bed_close(b);
+}
+
+static void test_wanted(struct lead_snap_bed *b)
+{
+    struct lead_snap *l = begin(b);
+
+    l->check.tidying.data = l;
+    lead_check_want(l, l->saves);
+    ok(!l->check.is_running, "while older ones go nothing is read");
+    l->check.tidying.data = NULL;
+    error_text(&l->check.error, EIO, "of the one before");
+    lead_check_want(l, l->saves);
+    ok(l->check.is_running && l->check.error.code == 0, "then it is, as if it were the first");
+    lead_snap_bed_close(b);
+}
+
+/* The end of a run waits for one that is read, for a while. */
+static void test_awaited(struct lead_snap_bed *b)
+{
+    struct lead_snap *l = begin(b);
+
+    l->check.is_running = true;
+    ok(!lead_check_is_awaited(l), "nobody waits as long as the run goes on");
+    l->is_ending = true;
+    lead_check_end(l);
+    b->now_ms += LAST_MS - 1;
+    ok(lead_check_is_awaited(l), "its end waits");
+    b->now_ms++;
+    ok(!lead_check_is_awaited(l), "for ten seconds");
+    l->check.is_running = false;
+    lead_snap_bed_close(b);
+    l = begin(b);
+    b->reread_code = ENOENT; /* or older ones go, for which is waited as well */
+    lead_check_want(l, l->saves);
+    lead_snap_end(l);
+    ok(lead_snap_ask_removed(l), "somebody ends the run meanwhile");
+    for (int i = 0; i < 1000 && l->check.is_running; i++) {
+        uv_run(&b->agent.loop, UV_RUN_ONCE);
+    }
+    is_int(b->n_quiet, 1, "who hears at once that it is over");
+    lead_snap_bed_close(b);
+}
+
+/* What goes at the end goes by what was found right. */
+static void test_swept(struct lead_snap_bed *b)
+{
+    struct lead_snap *l;
+    int n;
+
+    lead_snap_bed_open(b);
+    l = b->lead;
+    b->is_due = true;
+    lead_snap_bed_say_all(b, (struct bed_word){.uuid = UUID_A, .stage = SNAP_STAGE_WRITTEN});
+    while (!l->check.is_running) {
+        uv_run(&b->agent.loop, UV_RUN_ONCE);
+    }
+    n = b->tidy.n;
+    lead_snap_end(l);
+    ok(l->n_works == 0 && b->tidy.n == n, "nothing goes as long as it is read");
+    lead_snap_bed_run(b);
+    ok(b->tidy.n > n && b->tidy.verified[0], "then older ones do");
+    lead_snap_bed_close(b);
+}
+
+/* --- what is on its way --- */
+
+static void test_copies(struct lead_snap_bed *b)
+{
+    struct lead_snap *l;
+
+    lead_snap_bed_open(b);
+    l = b->lead;
+    lead_snap_bed_say_all(b, (struct bed_word){.uuid = UUID_A});
+    b->now_ms += COPIES_MS - 1;
+    lead_levels_show_busy(l);
+    ok(b->is_busy[INTERVAL_PARTNER], "copies are under way for a minute");
+    b->now_ms++;
+    lead_levels_show_busy(l);
+    ok(!b->is_busy[INTERVAL_PARTNER], "then nobody makes them");
+    lead_snap_bed_close(b);
+}
+
+int main(void)
+{
+    struct lead_snap_bed *b = lead_snap_bed_make();
+
+    test_known(b);
+    test_wanted(b);
+    test_awaited(b);
+    test_swept(b);
+    test_copies(b);
+    lead_snap_bed_free(b);
+    return tap_done();
+}
