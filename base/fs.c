@@ -238,6 +238,30 @@ int fs_write_new(const char *path, const void *data, size_t len, struct error *e
     return write_whole(path, data, len, WRITE_NEW, e);
 }
 
+void fs_tidy(char *path)
+{
+    const char *from = path;
+    size_t len = 0, n; /* of what is right already */
+
+    if (*from == '/') {
+        path[len++] = '/';
+    }
+    for (from += strspn(from, "/"); (n = strcspn(from, "/")) > 0; from += strspn(from, "/")) {
+        if (n > 1 || *from != '.') {
+            if (len > 0 && path[len - 1] != '/') {
+                path[len++] = '/';
+            }
+            memmove(path + len, from, n);
+            len += n;
+        }
+        from += n;
+    }
+    if (len == 0 && *path) {
+        path[len++] = '.';
+    }
+    path[len] = '\0';
+}
+
 int fs_mkdirs(const char *path, struct error *e)
 {
     char partial[PATH_MAX];

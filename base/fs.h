@@ -40,6 +40,10 @@ int fs_write_new(const char *path, const void *data, size_t len, struct error *e
 int fs_write_replace(const char *path, const void *data, size_t len,
                      struct error *e);
 
+/* Takes away what says nothing in a path: slashes that are there twice or at its end, and
+ * parts that are ".". */
+void fs_tidy(char *path);
+
 /* All of it, through EINTR and short writes. 0, or -errno. */
 int fs_write_all(int fd, const void *data, size_t len);
 

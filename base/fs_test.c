@@ -113,6 +113,25 @@ static void test_failed_write_leaves_nothing(void)
     is_int(rmdir(path), 0, "nor above it");
 }
 
+static void test_tidy(void)
+{
+    static const struct {
+        const char *path, *want;
+    } cases[] = {
+        {"", ""}, {"/", "/"}, {"///", "/"}, {".", "."}, {"./", "."}, {"/.", "/"},
+        {"a", "a"}, {"a/", "a"}, {"a//", "a"}, {"./a", "a"}, {"/a//b/./c/.", "/a/b/c"},
+        {"a/../b", "a/../b"}, {"..//", ".."}, {"//a", "/a"}, {".a/b.", ".a/b."},
+        {"././", "."},
+    };
+    char path[32];
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        snprintf(path, sizeof(path), "%s", cases[i].path);
+        fs_tidy(path);
+        is_str(path, cases[i].want, "'%s'", cases[i].path);
+    }
+}
+
 static void test_modes(void)
 {
     struct error e = {0};
@@ -318,6 +337,7 @@ int main(void)
     }
     test_durable();
     test_write_and_read();
+    test_tidy();
     test_modes();
     test_short_write();
     test_failed_write_leaves_nothing();

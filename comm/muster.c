@@ -392,18 +392,22 @@ PUBLIC int muster_report(struct muster *m, int64_t step,
 }
 
 /* The agent has another working directory: relative paths become absolute. */
+/* As Python tells it: a checkpoint is known by its directory and its name. */
 static int absolute_path(struct muster *m, const char *path,
                          char to[WORKER_PATH_SIZE])
 {
-    char cwd[PATH_MAX];
+    char cwd[PATH_MAX] = "";
+    int rc;
 
-    if (path[0] == '/') {
-        return fs_path(to, WORKER_PATH_SIZE, &m->error, "%s", path);
-    }
-    if (!getcwd(cwd, sizeof(cwd))) {
+    if (path[0] != '/' && !getcwd(cwd, sizeof(cwd))) {
         return error_set(&m->error, errno, "working directory");
     }
-    return fs_path(to, WORKER_PATH_SIZE, &m->error, "%s/%s", cwd, path);
+    rc = path[0] == '/' ? fs_path(to, WORKER_PATH_SIZE, &m->error, "%s", path)
+                        : fs_path(to, WORKER_PATH_SIZE, &m->error, "%s/%s", cwd, path);
+    if (rc == 0) {
+        fs_tidy(to);
+    }
+    return rc;
 }
 
 PUBLIC int muster_checkpoint_saved(struct muster *m, const char *path,

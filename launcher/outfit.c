@@ -185,10 +185,14 @@ int outfit_path(const struct job *job, const char *cwd, const char *path,
                 char *to, size_t size, struct error *e)
 {
     const char *dir = outfit_cwd(job, cwd);
+    int rc = path[0] == '/'  ? fs_path(to, size, e, "%s", path)
+             : dir[0] == '/' ? fs_path(to, size, e, "%s/%s", dir, path)
+                             : fs_path(to, size, e, "%s/%s/%s", cwd, dir, path);
 
-    return path[0] == '/'  ? fs_path(to, size, e, "%s", path)
-           : dir[0] == '/' ? fs_path(to, size, e, "%s/%s", dir, path)
-                           : fs_path(to, size, e, "%s/%s/%s", cwd, dir, path);
+    if (rc == 0) {
+        fs_tidy(to); /* what is in it is known by that, and a name */
+    }
+    return rc;
 }
 
 /* The node's number is divided evenly among the agents on it. */

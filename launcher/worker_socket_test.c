@@ -49,7 +49,7 @@ static int worker_report(struct agent *a, int i)
     rc = check_identity(m);
     if (rc == 0 && (muster_report(m, 41, metrics, 2) < 0 ||
                     chdir(a->dir) < 0 ||
-                    muster_checkpoint_saved(m, "ck/42", 42) < 0)) {
+                    muster_checkpoint_saved(m, "ck//42/", 42) < 0)) {
         rc = 4;
     }
     muster_finalize(m);

@@ -47,6 +47,16 @@ test_last() {
     unlike "$(cat last.err)" 'not acted on' 'nothing of it is for later'
 }
 
+# However the directory is written.
+test_slash() {
+    options=(--set checkpoint.watch=.//slash/)
+    begin slash
+    options=()
+    ok 'the newest is noticed' wait_for 60 is_told slash checkpoint_saved /slash/model-20
+    go_on slash
+    is "$(awk '$1 == 2 { print $4 }' slash.log | sort -u)" "$TRASH/slash/model-20.safetensors" 'one path, by its slashes'
+}
+
 broken() { # broken KIND NEWEST BEFORE HOW...
     local kind=$1 newest=$2 before=$3
     shift 3
