@@ -359,8 +359,9 @@ def was_written(tensors: Sequence[Any]) -> None:
 def is_same(a: Any, b: Any) -> bool:
     """Whether they have the same bytes, in the same byte order."""
     if library_of(a) == "torch":
-        a, b = (t.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1) for t in (a, b))
-        a, b = (t.view(sys.modules["torch"].uint8).numpy() for t in (a, b))
+        a, b = (t.detach().cpu().resolve_conj().resolve_neg().contiguous() for t in (a, b))
+        # What has one element is contiguous with any strides, of which view() wants 1.
+        a, b = (t.as_strided((t.numel(),), (1,)).view(sys.modules["torch"].uint8).numpy() for t in (a, b))
     else:
         a, b = (n.astype(n.dtype.newbyteorder("="), copy=False) for n in (a, b))
     return bool(a.tobytes() == b.tobytes())

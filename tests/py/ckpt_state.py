@@ -245,6 +245,13 @@ with ckpt.Checkpoints(root + ".cut") as c:
         ok(raises(ValueError, lambda: c.load(1, into={"x": tensor}), text), "and nothing is loaded into it")
     ok(c.latest() == 1, "no checkpoint came of that")
 
+with ckpt.Checkpoints(root + ".one") as c:
+    views = lambda base: {"all": base, "one": base[:1, ::2][:, :1], "slice": base[0][1:2:3]}
+    c.save(1, views(torch.arange(8.0).reshape(2, 4)))
+    into = views(torch.zeros(2, 4))
+    c.load(into=into)
+    ok(same(into, views(torch.arange(8.0).reshape(2, 4))), "views of one element, whose strides are of no use")
+
 with ckpt.Checkpoints(root + ".lost") as c:
     for step, what, end in (
         (10, "the next save()", lambda: c.save(11, {"w": torch.ones(3)})),
