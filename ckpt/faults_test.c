@@ -464,17 +464,21 @@ static void test_no_descriptors(void)
 {
     const struct fault all = {.call = OPEN, .error = EMFILE, .file = STEP_COMMIT};
     const struct fault second = {.call = OPEN, .error = EMFILE, .file = STEP_COMMIT, .after = 1};
+    char why[2][PATH_MAX + 64];
     struct play p;
 
     begin();
+    for (size_t r = 0; r < 2; r++) {
+        snprintf(why[r], sizeof(why[r]), "rank %zu: %s: read step-000000000002", r, root_path);
+    }
     save(1, NULL);
     save(2, NULL);
     p = load(&all);
     ok(p.rc[0] == -EMFILE && p.rc[1] == -EMFILE, "nobody can open a COMMIT: all fail of that");
-    like(p.text[0], "rank 0: read step-000000000002", "which is told");
+    like(p.text[0], why[0], "which is told");
     p = load(&second);
     ok(p.rc[0] == -EMFILE && p.rc[1] == -EMFILE, "rank 1 cannot: all fail of that");
-    like(p.text[0], "rank 1: read step-000000000002", "who is told");
+    like(p.text[0], why[1], "who is told");
     p = load(NULL);
     ok(is_loaded(&p, 2), "once it can they load the newest");
     end();
