@@ -391,8 +391,8 @@ PUBLIC int muster_report(struct muster *m, int64_t step,
     return client_report(m->client, &report, &m->error);
 }
 
-/* The agent has another working directory: relative paths become absolute. */
-/* As Python tells it: a checkpoint is known by its directory and its name. */
+/* The agent has another working directory: relative paths become absolute. And without what
+ * says nothing in them, as from Python: a checkpoint is known by its directory and its name. */
 static int absolute_path(struct muster *m, const char *path,
                          char to[WORKER_PATH_SIZE])
 {
