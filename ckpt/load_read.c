@@ -13,7 +13,6 @@
 #include "base/hugepages.h"
 #include "base/pages.h"
 #include "base/thread.h"
-#include "ckpt/part.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,12 +5,14 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/link_priv.h"
 #include "base/str.h"
 #include "tests/lib/tap.h"
 
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 
 void snap_bed_open(const char *name, uv_loop_t *loop, char top[64])
 {
@@ -152,5 +154,16 @@ void snap_jam_end(struct snap_jam *j)
 {
     for (int i = 0; i < SNAP_JAM_WORKS; i++) {
         uv_sem_post(&j->go);
+    }
+}
+
+void snap_bed_narrow(struct link *l, int option)
+{
+    int bytes = 64 * 1024;
+    uv_os_fd_t fd;
+
+    if (uv_fileno(&l->conn->handle, &fd) < 0 ||
+        setsockopt(fd, SOL_SOCKET, option, &bytes, sizeof(bytes)) < 0) {
+        bail_out("a socket");
     }
 }

@@ -12,6 +12,8 @@
 #include <stdint.h>
 #include <uv.h>
 
+struct link;
+
 /* The 32 digits of a save. */
 #define UUID(digit) "0000000000000000000000000000000" #digit
 
@@ -49,5 +51,8 @@ void snap_bed_begin(uv_loop_t *loop, struct snap_hold *h, struct snap_said *said
 void snap_jam_begin(struct snap_jam *j, uv_loop_t *loop);
 /* The loop has to run on before it is used again. */
 void snap_jam_end(struct snap_jam *j);
+
+/* The kernel keeps little of what a link sends (SO_SNDBUF), or gets (SO_RCVBUF). */
+void snap_bed_narrow(struct link *l, int option);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "base/link_priv.h"
 #include "launcher/snap_copy_priv.h"
+#include "launcher/snap_bed.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -62,17 +63,6 @@ static void test_turn(void)
     copy_bed_close(&b);
 }
 
-static void be_narrow(struct link *l, int option)
-{
-    int bytes = 64 * 1024;
-    uv_os_fd_t fd;
-
-    if (uv_fileno(&l->conn->handle, &fd) < 0 ||
-        setsockopt(fd, SOL_SOCKET, option, &bytes, sizeof(bytes)) < 0) {
-        bail_out("a socket");
-    }
-}
-
 /* It is sent no second chunk where the kernel has not taken the first. */
 static void test_slow(void)
 {
@@ -85,8 +75,8 @@ static void test_slow(void)
     while (!b.to->ins) {
         uv_run(&b.loop, UV_RUN_NOWAIT);
     }
-    be_narrow(b.from->outs->link, SO_SNDBUF);
-    be_narrow(b.to->ins->link, SO_RCVBUF);
+    snap_bed_narrow(b.from->outs->link, SO_SNDBUF);
+    snap_bed_narrow(b.to->ins->link, SO_RCVBUF);
     while (b.from->outs->at == 0) {
         uv_run(&b.loop, UV_RUN_NOWAIT);
     }

@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/link_priv.h"
+#include "launcher/snap_bed.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -337,17 +338,6 @@ static void reader_down(struct link *l, bool closed, const struct error *why, vo
     r->n_down++;
 }
 
-static void be_narrow(struct link *l, int option)
-{
-    int bytes = 64 * 1024;
-    uv_os_fd_t fd;
-
-    if (uv_fileno(&l->conn->handle, &fd) < 0 ||
-        setsockopt(fd, SOL_SOCKET, option, &bytes, sizeof(bytes)) < 0) {
-        bail_out("a socket");
-    }
-}
-
 /* What nobody takes waits in the snapshot, and not once more in memory of the agent. */
 static void test_slow(void)
 {
@@ -372,8 +362,8 @@ static void test_slow(void)
         turn(&b);
     }
     w = b.nodes[3].parity->ways;
-    be_narrow(w->link, SO_SNDBUF);
-    be_narrow(r.link, SO_RCVBUF);
+    snap_bed_narrow(w->link, SO_SNDBUF);
+    snap_bed_narrow(r.link, SO_RCVBUF);
     while (b.nodes[3].parity->ways == w && w->is_eager) {
         turn(&b);
     }
