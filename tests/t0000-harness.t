@@ -231,7 +231,13 @@ a test that ends early|echo 1..2; echo "ok 1 - a"; exit 0
 a test that crashes|echo 1..1; echo "ok 1 - a"; kill -SEGV $$
 a test that says nothing|exit 0
 a sanitizer report|echo 1..1; echo "ok 1 - a"; echo found >"$MUSTER_BUILDDIR/sanitizer/report.1"
+an empty sanitizer report|echo 1..1; echo "ok 1 - a"; : >"$MUSTER_BUILDDIR/sanitizer/report.1"
+a leak behind a remark|echo 1..1; echo "ok 1 - a"; printf '==7==Unable to get registers from thread 8.\nleak\n' >"$MUSTER_BUILDDIR/sanitizer/report.1"
 END
+    make_tree
+    in_tree remark 'echo 1..1; echo "ok 1 - a"; echo "==7==Unable to get registers from thread 8." >"$MUSTER_BUILDDIR/sanitizer/report.1"'
+    check_tree CI=true
+    is "$status" 0 'a thread that ends while leaks are searched for is none' || show
     make_tree
     in_tree bed ". '$MUSTER_SRCDIR/tests/lib/harness.sh'; skip_rig 'no moon'"
     check_tree CI=true
