@@ -150,19 +150,29 @@ static int clear_way(const struct drain *d, struct step_save *s, struct error *e
     return rc < 0 ? rc : step_save_drop(s, d->file, e);
 }
 
+/* A file that is filled at once. */
+typedef int put_f(struct step_save *s, const char *name, const struct io_blocks *b,
+                  struct error *e);
+
+static int put_note(struct step_save *s, const char *name, const struct io_blocks *b,
+                    struct error *e)
+{
+    return step_save_note(s, name, b->data, b->len, e);
+}
+
 /* What the kernel could not write it takes for written, and says so once: EIO of a file is
  * no reason to sync that one again, and none to give up, for all of it is in memory still.
  * It is gone by then, and its bytes go into a new one, once. */
-static int put_file(struct step_save *s, const char *name, const struct io_blocks *b,
-                    struct error *e)
+static int put_file(put_f *put, struct step_save *s, const char *name,
+                    const struct io_blocks *b, struct error *e)
 {
     struct error why = {0}, again = {0};
-    int rc = step_save_blocks(s, name, b, &why);
+    int rc = put(s, name, b, &why);
 
     if (rc != -EIO) {
         return rc < 0 ? error_text(e, why.code, "%s", why.text) : 0;
     }
-    rc = step_save_blocks(s, name, b, &again);
+    rc = put(s, name, b, &again);
     if (rc == 0 || rc == -ECANCELED) {
         return rc < 0 ? error_text(e, again.code, "%s", again.text) : 0;
     }
@@ -178,7 +188,9 @@ static int await_part(const struct drain *d, struct error *e)
 }
 
 /* The image is on the disk before there is a part: should this node be lost, whoever commits
- * takes that for a sign that all is there. */
+ * takes that for a sign that all is there. Of many tensors a part has megabytes, which the
+ * index has again: the disk need not have them. Where its power fails they are gone, and
+ * nothing is committed. */
 static int put_files(struct run *r, struct step_save *s, struct error *e)
 {
     const struct drain *d = r->d;
@@ -186,16 +198,15 @@ static int put_files(struct run *r, struct step_save *s, struct error *e)
     struct io_blocks b = {.data = snap_image(d->snap), .len = h->image_bytes,
                           .block_bytes = DIGEST_BLOCK_BYTES,
                           .before = before_block, .after = after_block, .depth = depth, .arg = r};
-    int rc = put_file(s, d->file, &b, e);
+    int rc = put_file(step_save_blocks, s, d->file, &b, e);
 
     rc = rc < 0 ? rc : await_part(d, e);
     rc = rc < 0 || r->part.len > 0 ? rc : make_part(r, e);
     if (rc == 0 && d->is_instead) { /* who was thought to be lost may have come so far */
         rc = step_save_drop(s, d->part_file, e);
     }
-    b = (struct io_blocks){.data = r->part.data, .len = r->part.len,
-                           .block_bytes = r->part.len ? r->part.len : 1};
-    rc = rc < 0 ? rc : put_file(s, d->part_file, &b, e);
+    b = (struct io_blocks){.data = r->part.data, .len = r->part.len};
+    rc = rc < 0 ? rc : put_file(put_note, s, d->part_file, &b, e);
     rc = rc < 0 ? rc : step_save_sync(s, e);
     return rc == 0 && d->progress->cancel
                ? error_text(e, ECANCELED, "nobody wants it any more") : rc;
