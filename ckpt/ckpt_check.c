@@ -57,7 +57,7 @@ static int sum_piece(const struct part_piece *p, const struct reg_piece *memory,
         .name = p->name, .shape = p->shape, .at = p->at,
         .data = memory->data, .strides = memory->strides, .device = memory->device,
     };
-    int rc = image_plan(&piece, 1, 0, "", &im, e);
+    int rc = image_plan(&piece, 1, &(struct image_of){.uuid = ""}, &im, e);
 
     return rc < 0 ? rc : sum_of(&im, &piece, chunk, ret, e);
 }

@@ -92,11 +92,11 @@ static int check_space(const struct muster_ckpt *ck, struct error *e)
         return 0;
     }
     room = (uint64_t)(geteuid() == 0 ? fs.f_bfree : fs.f_bavail) * fs.f_frsize;
-    return room >= ck->n_bytes
+    return room >= ck->sum.bytes
                ? 0
                : error_text(e, ENOSPC, "%s: its filesystem has %" PRIu64 " bytes left, "
                             "and this checkpoint has %" PRIu64, ck->root_path, room,
-                            ck->n_bytes);
+                            ck->sum.bytes);
 }
 
 /* By the agent where that can; by the ranks themselves where its memory does not

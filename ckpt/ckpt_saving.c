@@ -175,6 +175,7 @@ static size_t count_mine(const struct muster_ckpt *ck, const struct saving *s)
 int saving_plan(struct muster_ckpt *ck, const struct opening *first,
                      struct saving *s, struct error *e)
 {
+    const struct image_of of = {(uint64_t)first->step, first->uuid, ck->sum.has_pieces};
     size_t room = count_mine(ck, s) + 1;
     int rc = 0;
 
@@ -195,8 +196,7 @@ int saving_plan(struct muster_ckpt *ck, const struct opening *first,
     if (rc < 0) {
         return error_set(e, ENOMEM, "save");
     }
-    rc = image_plan(s->pieces, s->n, (uint64_t)first->step, first->uuid,
-                    &s->image, e);
+    rc = image_plan(s->pieces, s->n, &of, &s->image, e);
     if (rc == 0) {
         describe(ck, first, s);
     }

@@ -137,8 +137,7 @@ int ckpt_share(struct muster_ckpt *ck, const struct opening *all,
     saving_forget_plan(ck);
     rc = gather_tables(ck, table, &t, e);
     rc = rc < 0 ? rc : check_blobs(&t, e);
-    rc = rc < 0 ? rc : share_out(t.all, t.n, ck->group.rank, &shares,
-                               &ck->n_bytes, e);
+    rc = rc < 0 ? rc : share_out(t.all, t.n, ck->group.rank, &shares, &ck->sum, e);
     if (rc < 0) {
         return rc;
     }

@@ -28,16 +28,16 @@ static const uint64_t *offsets_of(const void *arg, size_t i)
 
 enum { N_META = 4 };
 
-static bool make_meta(uint64_t step, const char *uuid, struct st_meta to[N_META])
+static bool make_meta(const struct image_of *of, struct st_meta to[N_META])
 {
     char number[24];
     bool is_whole = true;
 
-    snprintf(number, sizeof(number), "%llu", (unsigned long long)step);
+    snprintf(number, sizeof(number), "%llu", (unsigned long long)of->step);
     to[0] = (struct st_meta){(char *)"format", strdup("pt")};
     to[1] = (struct st_meta){(char *)"DCP_VERSION", strdup("1.0")};
     to[2] = (struct st_meta){(char *)"muster.step", strdup(number)};
-    to[3] = (struct st_meta){(char *)"muster.uuid", strdup(uuid)};
+    to[3] = (struct st_meta){(char *)"muster.uuid", strdup(of->uuid)};
     for (size_t i = 0; i < N_META; i++) {
         is_whole = is_whole && to[i].value;
     }
@@ -94,7 +94,7 @@ bool image_set_step(struct image *im, uint64_t step, const char *uuid)
 
 /* --- places --- */
 
-static int write_header(struct st_file *f, uint64_t step, const char *uuid, struct buf *to,
+static int write_header(struct st_file *f, const struct image_of *of, struct buf *to,
                         struct error *e)
 {
     struct st_meta meta[N_META];
@@ -102,24 +102,25 @@ static int write_header(struct st_file *f, uint64_t step, const char *uuid, stru
 
     f->meta = meta;
     f->n_meta = N_META;
-    rc = make_meta(step, uuid, meta) ? st_write(f, IMAGE_ALIGN, to, e)
-                                     : error_set(e, ENOMEM, "write a safetensors header");
+    rc = make_meta(of, meta) ? st_write(f, IMAGE_ALIGN, to, e)
+                             : error_set(e, ENOMEM, "write a safetensors header");
     for (size_t i = 0; i < N_META; i++) {
         free(meta[i].value);
     }
     return rc;
 }
 
-int image_plan(struct image_piece *pieces, size_t n, uint64_t step,
-               const char *uuid, struct image *ret, struct error *e)
+int image_plan(struct image_piece *pieces, size_t n, const struct image_of *of,
+               struct image *ret, struct error *e)
 {
     _image_ struct image im = {.pieces = pieces, .n = n};
     const struct st_made info = {"DCP_SHARDING_INFO", "saved_offsets", offsets_of, &im};
     struct st_file f = {.n_tensors = n, .tensors = &pieces->tensor,
-                        .tensor_bytes = sizeof(*pieces), .made = &info};
+                        .tensor_bytes = sizeof(*pieces),
+                        .made = of->has_pieces ? &info : NULL};
     int rc = st_layout(&f, e);
 
-    rc = rc < 0 ? rc : write_header(&f, step, uuid, &im.header, e);
+    rc = rc < 0 ? rc : write_header(&f, of, &im.header, e);
     if (rc < 0) {
         return rc;
     }

@@ -2,8 +2,9 @@
 /*
  * What one rank writes: a safetensors file of its pieces of tensors, made in memory
  * in one pass over the program's memory. Tensors begin at a multiple of 4096, so
- * that it can be written around the page cache, and its metadata has what
- * torch.distributed.checkpoint wants to know of pieces (DCP_SHARDING_INFO).
+ * that it can be written around the page cache. Where a checkpoint has tensors in pieces,
+ * the metadata of all of its files has what torch.distributed.checkpoint wants to know of
+ * those (DCP_SHARDING_INFO).
  */
 #ifndef MUSTER_CKPT_IMAGE_H
 #define MUSTER_CKPT_IMAGE_H
@@ -44,10 +45,19 @@ struct image {
     uint64_t bytes; /* of the file */
 };
 
+/* What the file says of the checkpoint. */
+struct image_of {
+    uint64_t step;
+    const char *uuid;
+    bool has_pieces; /* some tensor is in several boxes, in this file or others: it tells
+                        where each is. Else a third of the header of many tensors would say
+                        that they begin at 0 */
+};
+
 /* Orders the pieces and gives them their places. 0, -EINVAL (two of one key, a name
  * that is not UTF-8, a header too long for readers), -ENOMEM. */
-int image_plan(struct image_piece *pieces, size_t n, uint64_t step,
-               const char *uuid, struct image *ret, struct error *e);
+int image_plan(struct image_piece *pieces, size_t n, const struct image_of *of,
+               struct image *ret, struct error *e);
 /* The same pieces as those of another step, as if they were planned anew. False: they have to
  * be, as the number has more digits than there is room for, say. */
 bool image_set_step(struct image *im, uint64_t step, const char *uuid);

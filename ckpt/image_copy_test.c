@@ -31,6 +31,7 @@ static char names[N][16];
 static uint64_t lens[N];
 static struct image_piece pieces[N];
 static char data[MANY];
+static const char uuid[] = "0123456789abcdef0123456789abcdef";
 
 /* N tensors of `bytes` at most, of odd lengths, and from any place. */
 static uint64_t plan(uint64_t bytes, struct image *im)
@@ -48,7 +49,7 @@ static uint64_t plan(uint64_t bytes, struct image *im)
             .data = data + i * 31 % (MANY - bytes)};
         sum += lens[i];
     }
-    if (image_plan(pieces, N, 1, "0123456789abcdef0123456789abcdef", im, &e) < 0) {
+    if (image_plan(pieces, N, &(struct image_of){.step = 1, .uuid = uuid}, im, &e) < 0) {
         bail_out("no image: %s", e.text);
     }
     return sum;
@@ -64,7 +65,7 @@ static void plan_few(struct image_piece *to, char *name, size_t n, uint64_t step
     *to = (struct image_piece){
         .tensor = {.name = name, .dtype = DTYPE_U8, .n_dims = 1, .shape = &len},
         .name = name, .shape = &len, .at = &zero, .data = data};
-    if (image_plan(to, 1, step, "0123456789abcdef0123456789abcdef", im, NULL) < 0) {
+    if (image_plan(to, 1, &(struct image_of){.step = step, .uuid = uuid}, im, NULL) < 0) {
         bail_out("no image");
     }
 }
@@ -74,10 +75,10 @@ static void plan_few(struct image_piece *to, char *name, size_t n, uint64_t step
 static void test_set_step(void)
 {
     static const uint64_t steps[] = {9, 10, 9, 99, 100, 12345, 7, 999999999999, 0};
-    static char first[IMAGE_ALIGN], second[IMAGE_ALIGN];
+    static char first[IMAGE_ALIGN + 1], second[IMAGE_ALIGN + 1];
     int n_wrong = 0, n_anew = 0, n_more = 0;
 
-    for (size_t len = 1; len < IMAGE_ALIGN / 2; len++) {
+    for (size_t len = IMAGE_ALIGN / 2; len < IMAGE_ALIGN; len++) {
         struct image_piece a, b;
         _image_ struct image im = {0};
 
@@ -85,7 +86,7 @@ static void test_set_step(void)
         for (size_t i = 0; i < ARRAY_SIZE(steps); i++) {
             _image_ struct image want = {0};
             uint64_t bytes = im.bytes;
-            bool is_again = image_set_step(&im, steps[i], "0123456789abcdef0123456789abcdef");
+            bool is_again = image_set_step(&im, steps[i], uuid);
 
             plan_few(&b, second, len, steps[i], &want);
             n_anew += want.bytes != bytes;
@@ -102,6 +103,29 @@ static void test_set_step(void)
     is_int(n_wrong, 0, "the header of another step is as if it were planned anew");
     ok(n_anew > 0 && n_more == n_anew, "which it is where it has another length (%d, %d)",
        n_more, n_anew);
+}
+
+static bool tells_places(bool has_pieces)
+{
+    static const uint64_t at = 5, len = 10, shape = 15;
+    static char name[] = "half";
+    struct image_piece piece = {
+        .tensor = {.name = name, .dtype = DTYPE_U8, .n_dims = 1, .shape = &len},
+        .name = name, .shape = &shape, .at = &at, .data = data};
+    const struct image_of of = {.step = 1, .uuid = uuid, .has_pieces = has_pieces};
+    _image_ struct image im = {0};
+
+    if (image_plan(&piece, 1, &of, &im, NULL) < 0) {
+        bail_out("no image");
+    }
+    return strstr(buf_str(&im.header) + ST_PREFIX_BYTES,
+                  "\"DCP_SHARDING_INFO\":\"{\\\"half\\\":{\\\"saved_offsets\\\":[5]}}\"");
+}
+
+static void test_places(void)
+{
+    ok(tells_places(true), "a file of a checkpoint with pieces tells where each is");
+    ok(!tells_places(false), "one of whole tensors does not");
 }
 
 static void test_copy(uint64_t bytes, uint64_t least)
@@ -368,6 +392,7 @@ int main(void)
         data[i] = (char)(i * 7 + i / 251);
     }
     test_set_step();
+    test_places();
     test_copy(200, 1 << 20);
     test_copy(4500, 40 << 20); /* more than stays in a cache */
     sem_init(&is_held, 0, 0);

@@ -191,7 +191,7 @@ struct muster_ckpt {
     bool has_shares;
     struct share *shares;
     size_t n_shares;
-    uint64_t n_bytes; /* that all ranks write of it */
+    struct share_sum sum;
 
     struct saving *lazy; /* owned; NULL: none is under way */
     struct errand *copier; /* of lazy saves; NULL: there was none yet */

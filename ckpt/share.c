@@ -442,8 +442,19 @@ static int answer(const struct sharing *s, uint32_t n, uint32_t rank,
     return 0;
 }
 
+static struct share_sum sum_up(const struct sharing *s)
+{
+    struct share_sum sum = {0};
+
+    for (size_t i = 0; i < s->n_claims; i++) {
+        sum.bytes += s->claims[i].bytes;
+        sum.has_pieces |= !s->held[s->claims[i].first].is_whole;
+    }
+    return sum;
+}
+
 int share_out(const struct part *tables, uint32_t n, uint32_t rank,
-              struct share **ret, uint64_t *ret_bytes, struct error *e)
+              struct share **ret, struct share_sum *ret_sum, struct error *e)
 {
     __attribute__((cleanup(sharing_release))) struct sharing s = {0};
     _free_ struct share *mine = pages_calloc(tables[rank].n_pieces + 1, sizeof(*mine));
@@ -465,11 +476,8 @@ int share_out(const struct part *tables, uint32_t n, uint32_t rank,
         return error_set(e, ENOMEM, "share out what is saved");
     }
     *ret = take_ptr(&mine);
-    if (ret_bytes) {
-        *ret_bytes = 0;
-        for (size_t i = 0; i < s.n_claims; i++) {
-            *ret_bytes += s.claims[i].bytes;
-        }
+    if (ret_sum) {
+        *ret_sum = sum_up(&s);
     }
     return 0;
 }

@@ -24,12 +24,17 @@ struct share {
                        and of one tensor by box */
 };
 
+/* What all ranks write together. */
+struct share_sum {
+    uint64_t bytes;
+    bool has_pieces; /* some tensor is in several boxes, whoever writes them */
+};
+
 /* `tables` are those of the ranks 0 .. n-1; *ret, which the caller frees, has an
  * entry for each piece of that of `rank`. Boxes of a tensor that are not the same do
- * not overlap, and together they are the tensor. *ret_bytes, which may be NULL: what all
- * of them write. 0; -EINVAL: `e` says which tensor,
- * which ranks, and what; -ENOMEM. */
+ * not overlap, and together they are the tensor. *ret_sum may be NULL. 0;
+ * -EINVAL: `e` says which tensor, which ranks, and what; -ENOMEM. */
 int share_out(const struct part *tables, uint32_t n, uint32_t rank,
-              struct share **ret, uint64_t *ret_bytes, struct error *e);
+              struct share **ret, struct share_sum *ret_sum, struct error *e);
 
 #endif

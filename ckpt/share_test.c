@@ -89,6 +89,31 @@ static void test_chunks(void)
     is_int(share_out(w.tables, 2, 1, &none, NULL, NULL), -EINVAL, "a hole");
 }
 
+/* What a rank has whole tensors of may be in pieces elsewhere; what all have alike is not. */
+static void test_sum(void)
+{
+    static const uint64_t shape[] = {9}, none[] = {0};
+    struct world w = {.n = 3};
+    struct share *mine = NULL;
+    struct share_sum sum = {0};
+
+    for (uint32_t r = 0; r < 3; r++) {
+        hold(&w, r, "a", shape, none, shape);
+        hold(&w, r, "nothing", none, none, none);
+    }
+    hold(&w, 1, "b", shape, NUMBERS(0), NUMBERS(9));
+    hold(&w, 2, "b", shape, NUMBERS(0), NUMBERS(0));
+    is_int(share_out(w.tables, 3, 0, &mine, &sum, NULL), 0, "whole tensors, and empty boxes");
+    ok(sum.bytes == 72 && !sum.has_pieces, "are none in pieces: %llu bytes",
+       (unsigned long long)sum.bytes);
+    free(mine);
+    hold(&w, 1, "c", shape, NUMBERS(0), NUMBERS(4));
+    hold(&w, 2, "c", shape, NUMBERS(4), NUMBERS(5));
+    is_int(share_out(w.tables, 3, 0, &mine, &sum, NULL), 0, "two ranks have one in pieces");
+    ok(sum.bytes == 108 && sum.has_pieces, "which a third one hears of");
+    free(mine);
+}
+
 /* That a table's own order says nothing of. */
 static void test_order(void)
 {
@@ -172,6 +197,7 @@ int main(void)
 {
     test_replicas();
     test_chunks();
+    test_sum();
     test_order();
     test_names();
     test_empty();
