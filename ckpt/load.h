@@ -25,6 +25,9 @@ struct load_source {
     void (*look)(void *arg, const struct step *s, uint32_t file);
     /* All of that file, or NULL. It stays as it is until loading ends. Any thread. */
     const char *(*file)(void *arg, const struct step *s, uint32_t file);
+    /* Returns once its bytes before `end` are there. False: they will not be. Any thread.
+     * NULL: all are. */
+    bool (*await)(void *arg, const struct step *s, uint32_t file, uint64_t end);
     void *arg;
 };
 

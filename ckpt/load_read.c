@@ -240,6 +240,14 @@ static const char *held(const struct load_job *job, uint32_t file)
     return s ? s->file(s->arg, &job->load->step, file) : NULL;
 }
 
+/* What is on its way to this memory is waited for. */
+static bool is_there(const struct load_job *job, uint32_t file, uint64_t end)
+{
+    const struct load_source *s = job->source;
+
+    return !s->await || s->await(s->arg, &job->load->step, file, end);
+}
+
 /* Out of memory where it is there and good, else out of the directory. */
 static int load_span(struct run *run, const struct plan_span *s,
                      struct reader *reader, struct error *e)
@@ -260,6 +268,9 @@ static int load_span(struct run *run, const struct plan_span *s,
                           step->name, step->manifest.files[s->file].name);
     }
     load_pages_make(run->pages, job, s);
+    if (there && !is_there(job, s->file, end)) {
+        there = NULL;
+    }
     if (there) {
         pages_map((char *)there + s->begin, end - s->begin);
     }

@@ -36,14 +36,17 @@ static uint64_t file_bytes;
 /* --- a layer that counts --- */
 
 static _Atomic uint64_t n_read;
-static _Atomic int data_fd = -1;
+static _Atomic bool is_data[1024]; /* by descriptor: each thread has its own */
 
 static int open_file(struct io *io, int dir, const char *name)
 {
     int fd = io_system_ops.open_file(io, dir, name);
 
-    if (strcmp(name, "r00000.safetensors") == 0) {
-        data_fd = fd;
+    if (fd >= (int)ARRAY_SIZE(is_data)) {
+        bail_out("descriptor %d", fd);
+    }
+    if (fd >= 0) {
+        is_data[fd] = strcmp(name, "r00000.safetensors") == 0;
     }
     return fd;
 }
@@ -52,7 +55,7 @@ static ssize_t read_at(struct io *io, int fd, void *to, size_t len, uint64_t at)
 {
     ssize_t n = io_system_ops.read(io, fd, to, len, at);
 
-    if (fd == data_fd && n > 0) {
+    if (is_data[fd] && n > 0) {
         n_read += (size_t)n;
     }
     return n;
@@ -372,7 +375,7 @@ static void test_look(void)
     is_int(io_read_all(io_system(), fd, memory, file_bytes, 0), 0, "in memory");
     for (unsigned n_threads = 1; n_threads <= 16; n_threads += 15) {
         struct asked a = {.memory = memory};
-        struct load_source source = {look_asked, file_asked, &a};
+        struct load_source source = {.look = look_asked, .file = file_asked, .arg = &a};
 
         n_read = 0;
         ok(load_all(&l, &source, n_threads, &e) && n_read == 0,
@@ -381,6 +384,58 @@ static void test_look(void)
     }
     free(memory);
     close(fd);
+}
+
+/* Memory that is filled by the file's own bytes when they are waited for. */
+struct coming {
+    char *memory;
+    int fd;
+    uint64_t never_from; /* what lies behind does not come */
+    _Atomic int n_awaited;
+};
+
+static const char *file_coming(void *arg, const struct step *s, uint32_t file)
+{
+    return held_file(((struct coming *)arg)->memory, s, file);
+}
+
+static bool await_coming(void *arg, const struct step *s, uint32_t file, uint64_t end)
+{
+    struct coming *c = arg;
+    uint64_t begin = (end - 1) / DIGEST_BLOCK_BYTES * DIGEST_BLOCK_BYTES;
+
+    (void)s, (void)file;
+    atomic_fetch_add(&c->n_awaited, 1);
+    return end <= c->never_from &&
+           io_read_all(io_system(), c->fd, c->memory + begin, end - begin, begin) == 0;
+}
+
+/* Each block is waited for before it is looked at; one that does not come is read. */
+static void test_coming(void)
+{
+    struct coming c = {.fd = data_file(O_RDONLY)};
+    struct load_source source = {.file = file_coming, .await = await_coming, .arg = &c};
+    _load_ struct load l = {0};
+    struct error e = {0};
+    int n_blocks = (int)digest_n_blocks(file_bytes);
+
+    open_load(counting(), &l);
+    for (unsigned n_threads = 1; n_threads <= 8; n_threads += 7) {
+        c.memory = calloc(1, file_bytes);
+        c.never_from = file_bytes;
+        c.n_awaited = 0;
+        n_read = 0;
+        ok(load_all(&l, &source, n_threads, &e) && n_read == 0,
+           "%u threads: all comes: %s", n_threads, e.text);
+        is_int(c.n_awaited, n_blocks, "each block is waited for once");
+        memset(c.memory, 0, file_bytes);
+        c.never_from = 2 * DIGEST_BLOCK_BYTES;
+        n_read = 0;
+        ok(load_all(&l, &source, n_threads, &e), "the rest does not come: %s", e.text);
+        ok(n_read == file_bytes - c.never_from, "that is read, and nothing else");
+        free(c.memory);
+    }
+    close(c.fd);
 }
 
 /* A block that is damaged in memory comes from the disk; one that is damaged there, too,
@@ -586,6 +641,7 @@ int main(void)
     test_column();
     test_cache();
     test_look();
+    test_coming();
     test_damage();
     test_direct();
     test_behind();

@@ -38,6 +38,7 @@ enum {
 /* A file of a checkpoint, in memory. */
 struct held {
     bool is_asked;
+    bool is_coming; /* from another node, meanwhile: see snap_await() */
     char *at; /* NULL: it is not there, as far as was asked */
     size_t len;
 };
@@ -556,6 +557,7 @@ static void look_held(void *arg, const struct step *s, uint32_t file)
         client_snap_find(w->client, rank, s->commit.uuid, &got, &fd, &e) == 0 &&
         strcmp(got.uuid, s->commit.uuid) == 0 &&
         got.image_bytes == s->manifest.files[file].bytes) {
+        h->is_coming = got.is_bare;
         map_held(h, fd, got.image_bytes);
     }
 }
@@ -565,6 +567,13 @@ static const char *find_held(void *arg, const struct step *s, uint32_t file)
     const struct held *h = held_of(arg, s, file);
 
     return h && h->at ? h->at + SNAP_PAGE_BYTES : NULL;
+}
+
+static bool await_held(void *arg, const struct step *s, uint32_t file, uint64_t end)
+{
+    const struct held *h = held_of(arg, s, file);
+
+    return h && h->at && (!h->is_coming || snap_await(h->at, digest_n_blocks(end)));
 }
 
 /* --- mapping --- */
@@ -602,7 +611,7 @@ int save_agent_open(void *self, uint32_t rank, const struct step *step, uint32_t
     if (client_snap_find(w->client, rank, step->commit.uuid, &held, &fd,
                          &(struct error){0}) < 0 ||
         strcmp(held.uuid, step->commit.uuid) != 0 || held.image_bytes != f->bytes ||
-        !is_own_memory(fd)) {
+        held.is_bare || !is_own_memory(fd)) {
         str_copy(w->absent_uuid, sizeof(w->absent_uuid), step->commit.uuid);
         return -ENOENT;
     }
@@ -661,6 +670,6 @@ int save_agent_create(struct muster *m, struct save_way *ret,
     w->client = client;
     w->fill_fd = -1;
     *ret = (struct save_way){&ops, w};
-    *ret_source = (struct load_source){look_held, find_held, w};
+    *ret_source = (struct load_source){look_held, find_held, await_held, w};
     return 0;
 }

@@ -3,6 +3,7 @@
 
 #include "ckpt/snap.h"
 
+#include "base/clock.h"
 #include "base/hugepages.h"
 #include "base/str.h"
 #include "ckpt/crowd.h"
@@ -15,6 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MAGIC UINT64_C(0x31506e5374734d2e) /* of this form of records */
@@ -313,6 +315,26 @@ void snap_note(struct snap *s)
 uint64_t snap_n_filled(const struct snap *s)
 {
     return atomic_load_explicit(snap_filled(s->map), memory_order_acquire);
+}
+
+bool snap_await(const void *page, uint64_t n)
+{
+    enum { FIRST_NS = 100 * 1000, MOST_NS = 1000 * 1000 };
+    struct timespec pause = {.tv_nsec = FIRST_NS};
+    const _Atomic uint64_t *filled = snap_filled((void *)(uintptr_t)page);
+    uint64_t now = atomic_load_explicit(filled, memory_order_acquire), before;
+    uint64_t moved_ms = clock_mono_ms();
+
+    while (now < n && clock_mono_ms() - moved_ms < SNAP_STALL_MS) {
+        nanosleep(&pause, NULL);
+        before = now;
+        now = atomic_load_explicit(filled, memory_order_acquire);
+        if (now != before) {
+            moved_ms = clock_mono_ms();
+        }
+        pause.tv_nsec = pause.tv_nsec < MOST_NS ? 2 * pause.tv_nsec : MOST_NS;
+    }
+    return now >= n && now != SNAP_NO_MORE;
 }
 
 int snap_for_reading(const struct snap *s)

@@ -3,8 +3,8 @@
  * A snapshot: what one rank saves, in a file of shared memory that its node's agent
  * owns, so that it outlives the worker, and the agent.
  *
- *   0       two control records of 2048 bytes, see below; the last 8 bytes are a worker's:
- *           of a snapshot that it fills, how many blocks from the front are whole
+ *   0       two control records of 2048 bytes, see below; the last 8 bytes are whoever's
+ *           fills it: how many blocks from the front are whole
  *   4096    the image: the safetensors file to be
  *   then    the part (ckpt/part.h), from the next multiple of 4096 on
  *
@@ -31,6 +31,7 @@ enum {
     SNAP_PAGE_BYTES = 4096,
     SNAP_RECORD_BYTES = 2048,
     SNAP_ROOT_BYTES = 1024,
+    SNAP_STALL_MS = 30000,
 };
 
 enum snap_state {
@@ -124,13 +125,17 @@ void snap_note(struct snap *s);
 int snap_for_reading(const struct snap *s);
 
 /* Whoever fills it counts here, in blocks of DIGEST_BLOCK_BYTES of the image: each is
- * there, also for other processes, when it counts. */
+ * there, also for other processes, when it counts. SNAP_NO_MORE: nobody goes on. */
+#define SNAP_NO_MORE UINT64_MAX
 static inline _Atomic uint64_t *snap_filled(void *page)
 {
     return (_Atomic uint64_t *)((char *)page + SNAP_PAGE_BYTES) - 1;
 }
 /* As far as anybody can tell: it is another program's word. */
 uint64_t snap_n_filled(const struct snap *s);
+/* Waits until the first `n` are there, by its page. False: they do not come, or nothing has
+ * for SNAP_STALL_MS. */
+bool snap_await(const void *page, uint64_t n);
 
 const void *snap_image(const struct snap *s);
 const void *snap_part(const struct snap *s);

@@ -149,7 +149,9 @@ struct worker_snap_begin {
 struct worker_snap {
     uint32_t error; /* errno; EBUSY: others are on their way to the disk */
     uint64_t bytes; /* behind the first 4096 */
-    uint8_t is_bare; /* of which not all is there: it is to be taken as ckpt/fill.h does */
+    uint8_t is_bare; /* of which not all is there: to be filled, it is to be taken as
+                        ckpt/fill.h does; that was found, it is on its way here, and how far
+                        that is can be seen (snap_filled() in ckpt/snap.h) */
     uint64_t step, image_bytes, part_bytes; /* of one that was found */
     char uuid[WORKER_UUID_SIZE];
     char why[WORKER_WHY_SIZE];

@@ -3,9 +3,10 @@
  * What a rank loads, and another node has in memory: its ranks have saved it, or it
  * keeps a copy. The lead is asked who (it has heard of all that were saved), says it to
  * all, and the node is asked for it (launcher/snap_copy.h), one rank after the other;
- * where that does not send it, the next one that has it. Whoever waits too long, and
- * whatever nobody has, is read from the disk. What was fetched before its rank has asked
- * (launcher/agent_fetch_ahead.c) stays here until it does.
+ * where that does not send it, the next one that has it. Whoever asks has the memory that it
+ * comes to as soon as it begins to, and loads what is there meanwhile (snap_await()); whoever
+ * waits too long, and whatever nobody has, is read from the disk. What was fetched before its
+ * rank has asked (launcher/agent_fetch_ahead.c) stays here until it does.
  */
 #include <config.h>
 
@@ -24,7 +25,7 @@ enum {
     LOOK_MS = 500,
     SAY_MS = 1000,    /* without another one: that was all of that save */
     WHERE_MS = 3000,  /* for the lead, which may be another one by now */
-    FETCH_MS = 30000, /* in all: less than workers wait for an answer */
+    FETCH_MS = 30000, /* until it begins to come: less than workers wait for an answer */
 };
 
 static void rest(struct agent_snap *p)
@@ -94,11 +95,25 @@ void agent_fetch_drop(struct agent_snap *p, struct fetch *f)
 static void answer(struct agent_snap *p, struct fetch *f)
 {
     unlink_fetch(p, f);
-    if (!f->is_ahead) {
+    if (!f->is_ahead && !f->is_answered) {
         agent_snap_hand_out(p->agent, &f->question, f->rank,
                             snap_hold_get(p->copies, f->rank, f->uuid));
     }
     free(f);
+}
+
+/* Whoever has asked need not wait for all of it. */
+static void answer_early(struct agent_snap *p, struct fetch *f)
+{
+    const struct snap *s = f->is_ahead || f->is_answered || f->coming_bytes == 0
+                               ? NULL
+                               : snap_hold_coming(p->copies, f->rank, f->uuid,
+                                                  f->coming_bytes);
+
+    if (s) {
+        f->is_answered = true;
+        agent_snap_hand_out(p->agent, &f->question, f->rank, s);
+    }
 }
 
 /* The one that is on its way here, or NULL. */
@@ -248,16 +263,36 @@ void agent_fetch_told(struct agent *a, const json_t *told)
     start_next(p);
 }
 
+static struct fetch *find_started_of(const struct agent_snap *p, uint32_t rank,
+                                     const char *uuid)
+{
+    struct fetch *f = find_started(p);
+
+    return f && f->rank == rank && strcmp(f->uuid, uuid) == 0 ? f : NULL;
+}
+
+void agent_fetch_coming(void *arg, const struct snap_head *head)
+{
+    struct agent_snap *p = arg;
+    struct fetch *f = find_started_of(p, head->rank, head->uuid);
+
+    if (f) {
+        f->coming_bytes = head->image_bytes;
+        answer_early(p, f);
+    }
+}
+
 void agent_fetch_fetched(void *arg, uint32_t rank, const char *uuid,
                          const struct error *e)
 {
     struct agent_snap *p = arg;
-    struct fetch *f = find_started(p);
+    struct fetch *f = find_started_of(p, rank, uuid);
 
-    if (!f || f->rank != rank || strcmp(f->uuid, uuid) != 0) {
+    if (!f) {
         return;
     }
     f->is_started = false;
+    f->coming_bytes = 0;
     p->idle_ms = uv_now(&p->agent->loop);
     if (e->code == 0) {
         add_fetched(p, f);
@@ -273,13 +308,14 @@ void agent_fetch_fetched(void *arg, uint32_t rank, const char *uuid,
 /* --- who waits too long --- */
 
 /* While one is on its way the others wait for that, and not for the lead. Nobody waits
- * for what is fetched ahead: it may take its time. */
+ * for what is fetched ahead, and whoever has it already sees that it goes on: it may take its
+ * time. */
 static bool is_late(const struct agent_snap *p, const struct fetch *f)
 {
     uint64_t now = uv_now(&p->agent->loop);
     uint64_t since = p->idle_ms > f->since_ms ? p->idle_ms : f->since_ms;
 
-    return (!f->is_ahead && now - f->since_ms >= p->fetch_ms) ||
+    return (!f->is_ahead && !f->is_answered && now - f->since_ms >= p->fetch_ms) ||
            (!find_started(p) && !is_where(p, f) && now - since >= p->where_ms);
 }
 
@@ -296,7 +332,7 @@ static void on_timer(uv_timer_t *t)
             snap_copy_fetch_forget(p->copy);
             p->idle_ms = uv_now(&p->agent->loop);
         }
-        if (!f->is_ahead) {
+        if (!f->is_ahead && !f->is_answered) {
             agent_log(p->agent, "rank %u reads from the disk: nobody has sent what is "
                       "in memory in time", f->rank);
         }
@@ -344,6 +380,7 @@ bool agent_fetch_begin(struct agent_snap *p, const struct snap_question *questio
     }
     f->question = *question;
     f->since_ms = uv_now(&p->agent->loop);
+    answer_early(p, f);
     if (is_where(p, f)) {
         start_next(p);
     } else {

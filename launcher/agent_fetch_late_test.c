@@ -183,6 +183,25 @@ static void test_next_after_one_that_fails(void)
     fetch_bed_close(&b);
 }
 
+/* Who sees it come has no time that is over: whoever sends it may take as long as it does. */
+static void test_coming(void)
+{
+    struct fetch_bed b;
+
+    open_bed(&b);
+    fetch_bed_save(&b, 0, 5, UUID_A, FETCH_LONG_ROOM);
+    fetch_bed_tell(&b, UUID_A, FETCH_GENERATION, "[[5,1,1]]");
+    fetch_bed_begin(&b, 5, UUID_A);
+    fetch_bed_wait_under_way(&b);
+    is_int(b.did.n_coming, 1, "it begins to come");
+    now_ms = 100000;
+    uv_timer_set_repeat(b.snap.fetch_timer, 1);
+    uv_timer_again(b.snap.fetch_timer);
+    fetch_bed_settle(&b);
+    ok(snap_hold_get(b.snap.copies, 5, UUID_A), "and is there, however late");
+    fetch_bed_close(&b);
+}
+
 /* It was on its way before its rank has asked, whose time begins then. */
 static void test_ahead(void)
 {
@@ -236,6 +255,7 @@ static void test_said(void)
     fetch_bed_begin(&b, 5, UUID_A);
     now_ms = 12000;
     ok(fetch_bed_run_until(&b, &b.did.n_answers, 1) && b.did.n_found == 1, "it comes");
+    fetch_bed_settle(&b);
     look_at(&b, 12500);
     fetch_bed_begin(&b, 6, UUID_B);
     look_at(&b, 13000);
@@ -249,6 +269,7 @@ static void test_said(void)
     fetch_bed_begin(&b, 7, UUID_B);
     now_ms = 14000;
     ok(fetch_bed_run_until(&b, &b.did.n_answers, 3), "another one comes");
+    fetch_bed_settle(&b);
     look_at(&b, 14999);
     is_int(b.did.n_notes, 1, "more may");
     look_at(&b, 15000);
@@ -283,6 +304,7 @@ int main(void)
     test_behind_one_that_is_late();
     test_next_after_one_that_is_late();
     test_next_after_one_that_fails();
+    test_coming();
     test_ahead();
     test_gives_way();
     test_said();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An agent fetches what its ranks load from two nodes that may have it. Workers always
- * get an answer: what was fetched, or that there is none, in time, whoever is silent,
+ * get an answer: what begins to come, or that there is none, in time, whoever is silent,
  * refuses, dies in the middle, or says what makes no sense.
  */
 #include <config.h>
@@ -33,7 +33,7 @@ static void test_fetch(void)
     fetch_bed_tell(&b, UUID_A, FETCH_GENERATION, "[[0,4,2],[5,2,1]]");
     is_int(b.nodes[0].n_asked + b.nodes[1].n_asked, 0, "not from inside the call");
     ok(fetch_bed_run_until(&b, &b.did.n_answers, 2), "both are answered");
-    is_int(b.did.n_found, 2, "with what was fetched");
+    is_int(b.did.n_found, 2, "with what is fetched");
     is_int(b.nodes[1].n_asked, 0, "from who has it");
     is_int(b.did.n_notes, 0, "the journal hears of it when that was all");
     b.snap.say_ms = 1;
@@ -55,6 +55,7 @@ static void fetch(struct fetch_bed *b, int i, uint32_t rank, const char *uuid,
     fetch_bed_tell(b, uuid, FETCH_GENERATION, from);
     fetch_bed_begin(b, rank, uuid);
     ok(fetch_bed_run_until(b, &b->did.n_answers, n + 1), "it comes");
+    fetch_bed_settle(b);
 }
 
 /* One note a save, of all its ranks here. */
@@ -91,6 +92,7 @@ static void test_told_before(void)
     is_int(b.did.n_wants, 0, "the lead is not asked again");
     ok(fetch_bed_run_until(&b, &b.did.n_answers, 1) && b.did.n_found == 1,
        "it is fetched");
+    fetch_bed_settle(&b);
     fetch_bed_tell(&b, UUID_A, FETCH_GENERATION - 1, "[[6,1,2]]");
     fetch_bed_begin(&b, 6, UUID_A);
     is_int(b.did.n_wants, 1, "but of another generation is another matter");
@@ -110,13 +112,15 @@ static void test_next(void)
     is_int(b.nodes[0].n_asked, 1, "the first one is asked");
     ok(b.did.n_found == 1 && b.nodes[1].n_asked == 1,
        "refuses, and the next one sends it");
+    fetch_bed_settle(&b);
     fetch_bed_save(&b, 0, 6, UUID_B, FETCH_LONG_ROOM);
     fetch_bed_save(&b, 1, 6, UUID_B, FETCH_ROOM);
     fetch_bed_begin(&b, 6, UUID_B);
     fetch_bed_tell(&b, UUID_B, FETCH_GENERATION, "[[6,2,1,2]]");
     fetch_bed_wait_under_way(&b);
     copy_outs_forget(b.nodes[0].copy); /* as its death */
-    ok(fetch_bed_run_until(&b, &b.did.n_answers, 2) && b.did.n_found == 2,
+    fetch_bed_settle(&b);
+    ok(b.did.n_answers == 2 && b.did.n_found == 2 && snap_hold_get(b.snap.copies, 6, UUID_B),
        "one dies in the middle: the next one sends it");
     fetch_bed_begin(&b, 7, UUID_B);
     ok(fetch_bed_run_until(&b, &b.did.n_answers, 3) && b.did.n_found == 2,
@@ -127,6 +131,49 @@ static void test_next(void)
     fetch_bed_tell(&b, UUID_A, FETCH_GENERATION, "[[8,1,0,2]]");
     ok(fetch_bed_run_until(&b, &b.did.n_answers, 4) && b.did.n_found == 3,
        "this one cannot make it again: the next one sends it");
+    fetch_bed_close(&b);
+}
+
+static uint64_t n_there(const struct fetch_bed *b)
+{
+    const struct snap *s = snap_hold_fill(b->snap.copies, 5, UUID_A);
+
+    return snap_n_filled(s ? s : snap_hold_get(b->snap.copies, 5, UUID_A));
+}
+
+/* Whoever asks has the memory as soon as something comes, and sees how much. */
+static void test_coming(void)
+{
+    enum { N_BLOCKS = (FETCH_LONG_ROOM + DIGEST_BLOCK_BYTES - 1) / DIGEST_BLOCK_BYTES };
+    struct fetch_bed b;
+
+    fetch_bed_open(&b);
+    fetch_bed_save(&b, 0, 5, UUID_A, FETCH_LONG_ROOM);
+    fetch_bed_begin(&b, 5, UUID_A);
+    fetch_bed_tell(&b, UUID_A, FETCH_GENERATION, "[[5,1,1]]");
+    fetch_bed_wait_under_way(&b);
+    is_int(b.did.n_coming, 1, "it has an answer while it comes");
+    ok(n_there(&b) < N_BLOCKS, "not all is there: %d", (int)n_there(&b));
+    fetch_bed_settle(&b);
+    is_int(b.did.n_answers, 1, "and no other one when it is there");
+    is_int((int)n_there(&b), N_BLOCKS, "all of it");
+    fetch_bed_close(&b);
+}
+
+/* Nobody else has it: whoever reads it sees that no more comes. */
+static void test_comes_no_more(void)
+{
+    struct fetch_bed b;
+
+    fetch_bed_open(&b);
+    fetch_bed_save(&b, 0, 5, UUID_A, FETCH_LONG_ROOM);
+    fetch_bed_begin(&b, 5, UUID_A);
+    fetch_bed_tell(&b, UUID_A, FETCH_GENERATION, "[[5,1,1]]");
+    fetch_bed_wait_under_way(&b);
+    copy_outs_forget(b.nodes[0].copy); /* as its death */
+    fetch_bed_settle(&b);
+    ok(n_there(&b) == SNAP_NO_MORE, "who is at it sees that no more comes");
+    is_int(b.did.n_answers, 1, "and is told nothing else");
     fetch_bed_close(&b);
 }
 
@@ -326,11 +373,12 @@ static void test_ends(void)
     while (b.nodes[0].copy->outs) {
         uv_run(&b.agent.loop, UV_RUN_ONCE);
     }
-    is_int(b.did.n_answers, 0, "nor is told");
+    is_int(b.did.n_answers, 1, "nor is told, but the one to whom it came");
+    ok(n_there(&b) == SNAP_NO_MORE, "which sees that no more comes");
     fetch_bed_begin(&b, 5, UUID_A);
     fetch_bed_wait_under_way(&b);
     fetch_bed_close(&b);
-    is_int(b.did.n_answers, 0, "the end of the agent, likewise");
+    is_int(b.did.n_answers, 2, "the end of the agent, likewise");
 }
 
 int main(void)
@@ -340,6 +388,8 @@ int main(void)
     test_notes();
     test_told_before();
     test_next();
+    test_coming();
+    test_comes_no_more();
     test_many();
     test_alone();
     test_told_meanwhile();

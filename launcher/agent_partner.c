@@ -290,7 +290,8 @@ int agent_partner_create(struct agent_snap *p,
         .agent = p->agent->rank, .stuck_ms = STUCK_MS,
         .hides = p->agent->config.job->checkpoint.partner_encrypt,
         .on_sent = on_sent, .on_got = on_got,
-        .on_fetched = agent_fetch_fetched, .make = agent_parity_make, .arg = p,
+        .on_coming = agent_fetch_coming, .on_fetched = agent_fetch_fetched,
+        .make = agent_parity_make, .arg = p,
     };
     int rc;
 

@@ -204,10 +204,8 @@ void agent_snap_tell_own(struct agent *a, const struct saved *s)
                            stays(s) ? "it stays in memory" : "");
 }
 
-static void answer(struct agent *a, const struct snap_question *q,
-                   const struct snap *s, int fd, const struct error *e)
+static struct worker_snap describe(const struct snap *s, const struct error *e)
 {
-    struct crew *c = a->crew;
     struct worker_snap m = {0};
 
     if (s) {
@@ -221,9 +219,16 @@ static void answer(struct agent *a, const struct snap_question *q,
         m.error = (uint32_t)e->code;
         str_copy(m.why, sizeof(m.why), e->text);
     }
+    return m;
+}
+
+static void answer(struct agent *a, const struct snap_question *q,
+                   const struct worker_snap *m, int fd)
+{
+    struct crew *c = a->crew;
+
     if (c && c->generation == q->generation && c->list[q->local_rank].socket) {
-        worker_socket_answer_snap(c->list[q->local_rank].socket, q->connection,
-                                  &m, fd);
+        worker_socket_answer_snap(c->list[q->local_rank].socket, q->connection, m, fd);
     } else {
         close_fd(&fd);
     }
@@ -234,11 +239,14 @@ void agent_snap_hand_out(struct agent *a, const struct snap_question *q,
 {
     int fd = s ? snap_for_reading(s) : -1;
     struct error e = {0};
+    struct worker_snap m;
 
     if (fd < 0) {
         error_text(&e, ENOENT, "no snapshot of rank %u on %s", rank, a->host);
     }
-    answer(a, q, fd < 0 ? NULL : s, fd, &e);
+    m = describe(fd < 0 ? NULL : s, &e);
+    m.is_bare = fd >= 0 && s->head.state == SNAP_FILLING; /* it is on its way here */
+    answer(a, q, &m, fd);
 }
 
 /* --- what comes of it --- */
@@ -273,6 +281,7 @@ static void on_begun(void *arg, uint64_t id, const struct snap *s,
     struct agent_snap *p = arg;
     struct snap_question *q = take_question(p, id);
     struct error why = *e;
+    struct worker_snap m;
     int fd = -1;
 
     if (!q) {
@@ -286,7 +295,8 @@ static void on_begun(void *arg, uint64_t id, const struct snap *s,
         }
     }
     tell_room(p->agent, &why);
-    answer(p->agent, q, s, fd, &why);
+    m = describe(s, &why);
+    answer(p->agent, q, &m, fd);
     free(q);
 }
 
@@ -493,8 +503,10 @@ void agent_snap_begin(struct crew *c, uint32_t local_rank, uint64_t connection,
     struct error e = {0};
 
     if (begin(c, &q, m, &e) < 0) {
+        struct worker_snap none = describe(NULL, &e);
+
         tell_room(c->agent, &e);
-        answer(c->agent, &q, NULL, -1, &e);
+        answer(c->agent, &q, &none, -1);
     }
 }
 

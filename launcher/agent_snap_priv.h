@@ -69,6 +69,8 @@ struct fetch {
     uint32_t tried[FETCH_MAX_TRIED]; /* agents: what the lead says of them may change */
     unsigned n_tried;
     bool is_started;
+    uint64_t coming_bytes; /* of its image, which is on its way; 0: it is not, or not yet */
+    bool is_answered;      /* with what is on its way */
 };
 
 /* What the ranks here are going to ask for, see agent_fetch_ahead(). */
@@ -179,6 +181,7 @@ void agent_fetch_destroy(struct agent_snap *p);
 bool agent_fetch_begin(struct agent_snap *p, const struct snap_question *question,
                        uint32_t rank, const char *uuid);
 /* See struct snap_copy_config. */
+void agent_fetch_coming(void *arg, const struct snap_head *head);
 void agent_fetch_fetched(void *arg, uint32_t rank, const char *uuid,
                          const struct error *e);
 /* The workers are going. */

@@ -11,9 +11,8 @@
  *   partner  until the partner has said that the copy is there, in memory that it had
  *   sign     to sign, or to check, whichever is slower
  *   bare     to sign, send, receive and check, by two threads that do nothing else
- *   lost     until what was asked for has come, into fresh memory, and has been copied
- *            from there to fresh memory of a worker, which gets that while it waits, as
- *            one that loads does (ckpt/load_priv.h)
+ *   lost     until what was asked for has come, into fresh memory, and is loaded from
+ *            there, while it comes, to fresh memory of a worker
  *   started  the same from memory of the node: for a worker that took as long to start as
  *            the rest takes, see launcher/agent_fetch_ahead.c
  *
@@ -25,15 +24,17 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fs.h"
-#include "ckpt/limits.h"
+#include "base/pages.h"
 #include "ckpt/load_priv.h"
 #include "launcher/copy_bare.h"
 #include "launcher/copy_said.h"
 #include "launcher/snap_bed.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sodium.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,7 +125,9 @@ static void run_until(struct end *end, const int *count, int n)
     }
 }
 
-static void open_end(struct end *end, int fd, bool has_copies)
+/* `on_coming` of the end that gets copies; NULL: this one has saves. */
+static void open_end(struct end *end, int fd,
+                     void (*on_coming)(void *arg, const struct snap_head *head))
 {
     struct snap_hold_config hold;
     struct snap_copy_config copy = copy_said_config(&end->loop, STUCK_MS,
@@ -136,6 +139,7 @@ static void open_end(struct end *end, int fd, bool has_copies)
         die("a directory and a loop", strerror(errno));
     }
     copy.hides = hides;
+    copy.on_coming = on_coming;
     end->fd = fd;
     uv_poll_init(&end->loop, &end->poll, fd);
     end->poll.data = end;
@@ -144,7 +148,7 @@ static void open_end(struct end *end, int fd, bool has_copies)
     hold.budget = UINT64_MAX / 2;
     hold.left = NULL;
     hold.is_elsewhere = true; /* the disk is measured elsewhere */
-    if (has_copies) {
+    if (on_coming) {
         copy_said_hold(&hold, &end->copied);
     }
     end->hold = snap_bed_hold(&hold);
@@ -154,7 +158,7 @@ static void open_end(struct end *end, int fd, bool has_copies)
         die("listen", e.text);
     }
     end->copied.to = end->copy;
-    if (has_copies) {
+    if (on_coming) {
         snap_copy_hold(end->copy, end->hold);
     }
     link_listener_open(end->listener, copy_said_key, on_peer, end);
@@ -170,17 +174,25 @@ static unsigned n_processors(void)
     return (unsigned)(n < MAX_THREADS ? n : MAX_THREADS);
 }
 
-/* Memory of a worker, which takes as much by threads while it waits. */
+/* One that loads, as ckpt/load_read.c does it: threads take block by block, get the memory
+ * that it goes to, wait until it is there, and copy it while they verify it. */
 struct worker {
     char *to;
     uint64_t len;
     struct load_want want;
-    struct load_pages pages;
+    struct load_pages pages; /* got until it is known where it comes from */
+    char *from; /* its own mapping; NULL: it has none yet */
+    size_t room;
+    bool is_coming;
+    _Atomic uint64_t next;
+    _Atomic bool is_wrong;
+    unsigned n;
+    pthread_t threads[MAX_THREADS];
 };
 
 static void worker_begin(struct worker *w, uint64_t len)
 {
-    w->len = len;
+    *w = (struct worker){.len = len};
     w->want = (struct load_want){.dtype = DTYPE_U8, .n_dims = 1, .len = &w->len};
     w->to = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (w->to == MAP_FAILED) {
@@ -189,22 +201,73 @@ static void worker_begin(struct worker *w, uint64_t len)
     load_pages_begin(&w->pages, &w->want, &w->to, 1, n_processors());
 }
 
-/* As a worker loads it: through a mapping of its own. Returns when it was there. */
-static uint64_t worker_load(struct worker *w, const struct snap *s)
+/* A block, and where it goes. */
+struct span {
+    const char *from;
+    char *to;
+};
+
+static void copy_part(void *arg, size_t at, size_t n)
+{
+    const struct span *s = arg;
+
+    memcpy(s->to + at, s->from + at, n);
+}
+
+static void *load_blocks(void *arg)
+{
+    enum { NEAR_BYTES = 128 << 10 };
+    struct worker *w = arg;
+    uint64_t at;
+
+    while ((at = atomic_fetch_add(&w->next, DIGEST_BLOCK_BYTES)) < w->len) {
+        size_t n = w->len - at < DIGEST_BLOCK_BYTES ? w->len - at : DIGEST_BLOCK_BYTES;
+        struct span s = {w->from + SNAP_PAGE_BYTES + at, w->to + at};
+
+        pages_take(s.to, n);
+        if (w->is_coming && !snap_await(w->from, digest_n_blocks(at + n))) {
+            w->is_wrong = true;
+            break;
+        }
+        pages_map((char *)s.from, n);
+        w->is_wrong |= digest_short_while(s.from, n, NEAR_BYTES, copy_part, &s) == 0;
+    }
+    return NULL;
+}
+
+/* That is where it comes from. */
+static void worker_start(struct worker *w, const struct snap *s)
+{
+    _close_ int fd = snap_for_reading(s);
+
+    w->room = SNAP_PAGE_BYTES + s->room;
+    w->from = mmap(NULL, w->room, PROT_READ, MAP_SHARED, fd, 0);
+    if (w->from == MAP_FAILED) {
+        die("map what comes", strerror(errno));
+    }
+    w->is_coming = s->head.state == SNAP_FILLING;
+    load_pages_release(&w->pages);
+    for (w->n = 0; w->n < n_processors(); w->n++) {
+        if (pthread_create(&w->threads[w->n], NULL, load_blocks, w) != 0) {
+            die("threads of a worker", strerror(EAGAIN));
+        }
+    }
+}
+
+/* Returns when it was there. */
+static uint64_t worker_end(struct worker *w)
 {
     uint64_t end;
-    size_t room = SNAP_PAGE_BYTES + s->room;
-    _close_ int fd = snap_for_reading(s);
-    char *from = mmap(NULL, room, PROT_READ, MAP_SHARED, fd, 0);
 
-    if (from == MAP_FAILED) {
-        die("map what came", strerror(errno));
+    while (w->n > 0) {
+        pthread_join(w->threads[--w->n], NULL);
     }
-    load_pages_release(&w->pages);
-    limits_copy(w->to, from + SNAP_PAGE_BYTES, w->len, n_processors());
     end = clock_mono_ns();
+    if (w->is_wrong || memcmp(w->to, w->from + SNAP_PAGE_BYTES, w->len) != 0) {
+        die("what a worker has loaded", "it differs");
+    }
     munmap(w->to, w->len);
-    munmap(from, room);
+    munmap(w->from, w->room);
     return end;
 }
 
@@ -215,7 +278,8 @@ static uint64_t load_ns(const struct snap *s)
     uint64_t begin = clock_mono_ns();
 
     worker_begin(&w, s->head.image_bytes);
-    return worker_load(&w, s) - begin;
+    worker_start(&w, s);
+    return worker_end(&w) - begin;
 }
 
 static bool is_none(void *arg, uint32_t rank)
@@ -224,15 +288,25 @@ static bool is_none(void *arg, uint32_t rank)
     return false;
 }
 
+static struct worker worker; /* of the end that fetches */
+static struct snap_hold *worker_hold;
+
+/* As its agent answers (launcher/agent_fetch.c). */
+static void on_coming(void *arg, const struct snap_head *head)
+{
+    (void)arg;
+    worker_start(&worker, snap_hold_coming(worker_hold, head->rank, head->uuid,
+                                           head->image_bytes));
+}
+
 /* The memory of copies goes first: a node that is new has none. */
 static void fetch(struct end *end)
 {
-    const struct snap *got;
-    struct worker worker;
     struct error e = {0};
     uint64_t begin;
 
     snap_hold_keep(end->hold, UINT64_MAX, is_none, NULL);
+    worker_hold = end->hold;
     begin = clock_mono_ns();
     if (snap_copy_fetch(end->copy, 0, end->order.uuid, copy_said_addrs, end->order.port,
                         &e) < 0) {
@@ -240,9 +314,8 @@ static void fetch(struct end *end)
     }
     worker_begin(&worker, end->order.bytes);
     run_until(end, &end->copied.n_fetched, end->copied.n_fetched + 1);
-    got = snap_hold_get(end->hold, 0, end->order.uuid);
-    end->order.ns = worker_load(&worker, got) - begin;
-    end->order.load_ns = load_ns(got);
+    end->order.ns = worker_end(&worker) - begin;
+    end->order.load_ns = load_ns(snap_hold_get(end->hold, 0, end->order.uuid));
     say(end);
 }
 
@@ -251,7 +324,7 @@ static void get_copies(int fd)
     static struct end end;
     int n_done = 0;
 
-    open_end(&end, fd, true);
+    open_end(&end, fd, on_coming);
     end.order.port = link_listener_port(end.listener);
     say(&end);
     while (end.n_orders >= 0) {
@@ -378,7 +451,7 @@ static void have_saves(int fd, uint64_t len, int n_rounds)
     static struct end end;
     uint16_t port;
 
-    open_end(&end, fd, false);
+    open_end(&end, fd, NULL);
     run_until(&end, &end.n_orders, 1);
     port = end.order.port;
     for (int i = 1; i <= WARM_UP + n_rounds; i++) {

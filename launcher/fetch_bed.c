@@ -58,6 +58,7 @@ void __wrap_agent_snap_hand_out(struct agent *a, const struct snap_question *q,
     (void)q;
     did->n_answers++;
     did->n_found += s && s->head.rank == rank;
+    did->n_coming += s && s->head.state == SNAP_FILLING && s->head.image_bytes > 0;
     did->answered_ms = uv_now(&a->loop);
 }
 
@@ -175,6 +176,7 @@ static void open_ours(struct fetch_bed *b)
     struct snap_copy_config config = {.loop = &b->agent.loop, .key = key,
                                       .stuck_ms = STUCK_MS, .on_sent = on_sent,
                                       .on_got = on_got,
+                                      .on_coming = agent_fetch_coming,
                                       .on_fetched = agent_fetch_fetched, .arg = p};
     struct roster_entry entry = {.slots = 1, .host = "here"};
     struct error e;
@@ -277,6 +279,18 @@ void fetch_bed_wait_under_way(struct fetch_bed *b)
         uv_run(&b->agent.loop, UV_RUN_NOWAIT);
         if (clock_mono_ms() >= end) {
             bail_out("nothing comes");
+        }
+    }
+}
+
+void fetch_bed_settle(struct fetch_bed *b)
+{
+    uint64_t end = clock_mono_ms() + 60000;
+
+    while (b->snap.fetches) {
+        uv_run(&b->agent.loop, UV_RUN_NOWAIT);
+        if (clock_mono_ms() >= end) {
+            bail_out("it does not come to an end");
         }
     }
 }

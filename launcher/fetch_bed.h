@@ -33,6 +33,7 @@ struct fetch_node {
 /* What the agent has done. */
 struct fetch_did {
     int n_wants, n_answers, n_found;
+    int n_coming; /* of those found: of which not all was there yet */
     char want[256]; /* the last one, as it was said */
     uint64_t answered_ms;
     int n_notes;
@@ -64,5 +65,7 @@ void fetch_bed_tell_all(struct fetch_bed *b, const char *told);
 void fetch_bed_begin(struct fetch_bed *b, uint32_t rank, const char *uuid);
 /* Some of it has come. */
 void fetch_bed_wait_under_way(struct fetch_bed *b);
+/* Nothing is on its way any more. */
+void fetch_bed_settle(struct fetch_bed *b);
 
 #endif

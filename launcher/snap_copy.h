@@ -54,6 +54,9 @@ struct snap_copy_config {
                     const struct error *e);
     /* There is a copy of that agent's in `copies`, whole. */
     void (*on_got)(void *arg, const struct snap_head *head, uint32_t from);
+    /* What was asked for begins to come: there is memory, in which it can be seen how far it
+     * is (snap_hold_coming()). NULL: nobody looks. */
+    void (*on_coming)(void *arg, const struct snap_head *head);
     /* What became of snap_copy_fetch(): it is in `copies`, whole, or (`e->code`) it
      * is not. */
     void (*on_fetched)(void *arg, uint32_t rank, const char *uuid,

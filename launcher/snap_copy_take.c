@@ -38,6 +38,16 @@ static void unlink_in(struct copy_in *in)
     *at = in->next;
 }
 
+/* Says how many blocks of the image are there, to whoever reads it meanwhile. */
+static void tell_filled(const struct copy_in *in, uint64_t n)
+{
+    struct snap *s = snap_hold_fill(in->copy->copies, in->head.rank, in->head.uuid);
+
+    if (s) {
+        atomic_store_explicit(snap_filled(s->map), n, memory_order_release);
+    }
+}
+
 /* What it has begun stays as it is, half full: memory for the next one. */
 void copy_in_end(struct copy_in *in, const struct error *e)
 {
@@ -50,6 +60,9 @@ void copy_in_end(struct copy_in *in, const struct error *e)
         copy_refuse(in->link, &why);
     } else if (!in->is_whole) {
         error_text(&why, ECANCELED, "it is not wanted any more");
+    }
+    if (in->is_ready && !in->is_whole) {
+        tell_filled(in, SNAP_NO_MORE);
     }
     link_close(in->link);
     unlink_in(in);
@@ -111,6 +124,8 @@ static void take_data(struct copy_in *in, const struct channel_frame *f)
         memcpy(to, f->data, f->len);
     }
     in->at += f->len;
+    tell_filled(in, in->at < in->head.image_bytes ? in->at / DIGEST_BLOCK_BYTES
+                                                  : digest_n_blocks(in->head.image_bytes));
     in->moved_ms = uv_now(in->copy->config.loop);
 }
 
@@ -381,4 +396,7 @@ void snap_copy_begun(struct snap_copy *c, uint64_t question, const struct snap *
     in->is_ready = true;
     in->moved_ms = uv_now(c->config.loop);
     link_send(in->link, SNAP_COPY_READY, NULL, 0);
+    if (in->is_wanted && c->config.on_coming) {
+        c->config.on_coming(c->config.arg, &in->head);
+    }
 }

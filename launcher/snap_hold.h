@@ -144,6 +144,9 @@ const struct snap *snap_hold_get(const struct snap_hold *h, uint32_t rank,
 /* For who fills it in this process: one that was begun, or NULL. */
 struct snap *snap_hold_fill(const struct snap_hold *h, uint32_t rank,
                             const char *uuid);
+/* That, for who reads it meanwhile (snap_await()): so large is it going to be. */
+const struct snap *snap_hold_coming(struct snap_hold *h, uint32_t rank, const char *uuid,
+                                    uint64_t image_bytes);
 
 /* Of a node that was lost, and may have begun to write it, or one that has stayed here:
  * it goes to the disk, see on_written(). -ENOENT: it is not whole, or came to nothing. */

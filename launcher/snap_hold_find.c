@@ -256,6 +256,17 @@ struct snap *snap_hold_fill(const struct snap_hold *h, uint32_t rank,
     return s && s->snap->head.state == SNAP_FILLING ? s->snap : NULL;
 }
 
+const struct snap *snap_hold_coming(struct snap_hold *h, uint32_t rank, const char *uuid,
+                                    uint64_t image_bytes)
+{
+    struct snap *s = snap_hold_fill(h, rank, uuid);
+
+    if (s) {
+        s->head.image_bytes = image_bytes;
+    }
+    return s;
+}
+
 int snap_hold_write(struct snap_hold *h, uint32_t rank, const char *uuid,
                     struct error *e)
 {
