@@ -12,6 +12,8 @@
 #include "tests/lib/tap.h"
 
 #include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define UUID_A "00000000000000000000000000000aaa"
 #define UUID_B "00000000000000000000000000000bbb"
@@ -174,6 +176,38 @@ static void test_comes_no_more(void)
     fetch_bed_settle(&b);
     ok(n_there(&b) == SNAP_NO_MORE, "who is at it sees that no more comes");
     is_int(b.did.n_answers, 1, "and is told nothing else");
+    fetch_bed_close(&b);
+}
+
+static bool is_no_rank(void *arg, uint32_t rank)
+{
+    (void)arg, (void)rank;
+    return false;
+}
+
+/* Its memory is needed for something else meanwhile. */
+static void test_taken_away(void)
+{
+    struct fetch_bed b;
+    void *page;
+    int fd;
+
+    fetch_bed_open(&b);
+    fetch_bed_save(&b, 0, 5, UUID_A, FETCH_LONG_ROOM);
+    fetch_bed_begin(&b, 5, UUID_A);
+    fetch_bed_tell(&b, UUID_A, FETCH_GENERATION, "[[5,1,1]]");
+    fetch_bed_wait_under_way(&b);
+    fd = snap_for_reading(snap_hold_fill(b.snap.copies, 5, UUID_A));
+    page = mmap(NULL, SNAP_PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    if (page == MAP_FAILED) {
+        bail_out("no mapping");
+    }
+    snap_hold_keep(b.snap.copies, UINT64_MAX, is_no_rank, NULL);
+    ok(atomic_load(snap_filled(page)) == SNAP_NO_MORE, "whoever reads it sees that");
+    fetch_bed_settle(&b);
+    is_int(b.did.n_answers, 1, "and is told nothing else");
+    munmap(page, SNAP_PAGE_BYTES);
+    close(fd);
     fetch_bed_close(&b);
 }
 
@@ -390,6 +424,7 @@ int main(void)
     test_next();
     test_coming();
     test_comes_no_more();
+    test_taken_away();
     test_many();
     test_alone();
     test_told_meanwhile();

@@ -176,6 +176,9 @@ void snap_hold_drop(struct snap_hold *h,
         if (h->dir >= 0) {
             unlinkat(h->dir, s->name, 0);
         }
+        if (s->snap && s->snap->head.state == SNAP_FILLING) { /* whoever reads it waits */
+            atomic_store(snap_filled(s->snap->map), SNAP_NO_MORE);
+        }
         snap_bin_put(h->bin, s->snap, false);
         free(s);
     }
