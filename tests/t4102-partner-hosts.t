@@ -10,7 +10,7 @@ rig_hosts_up --hosts node1,node2,node3,node4,node5
 cd "$SHARED" || bail_out "no $SHARED"
 worker=$MUSTER_BUILDDIR/tests/lib/snap_worker
 hosts=node1,node2,node3,node4
-once_is_enough test_copies test_lead_stopped
+once_is_enough test_copies test_as_it_comes test_lead_stopped
 
 field() { "$MUSTER" status "$SHARED/run" -o json | json "$1"; }
 shows() { "$MUSTER" status "$SHARED/run" | grep -q "$1"; }
@@ -83,6 +83,35 @@ test_node_lost() {
     go_home 'the run ends well'
     is "$(grep -c 'is wrong' run.err)" 0 'what they loaded was right, to the last bit'
     ok "nothing is left of what made the disk hang" wait_for 60 gone "$tracer"
+    hosts power_on node2
+}
+
+# What a rank asks for while it comes it loads as it comes: it comes slowly, and the disk has
+# nothing that is right.
+test_as_it_comes() {
+    local file at
+    can_trace || { skip 'no strace: see scripts/install-deps' 9; return; }
+    start 48000000 --nnodes 3:4 --set checkpoint.keep=100000
+    ok 'all have copies of a save' wait_for 60 eval '[ -n "$(copied)" ]' || show_run
+    : >run/start
+    spawn strace strace -f -qq -p "$(agent_of node3)" -e trace=read -e inject=read:delay_enter=30000 -o trace
+    tracer=$spawned
+    ok 'a node takes its time to read' wait_for 60 test -s trace || diag "$(cat strace.err)"
+    hosts link_down node2
+    hosts power_off node2
+    ok 'its neighbour is lost' wait_for 90 eval '[ "$(field generation)" = 2 ] && [ -n "$(pids_on node3 snap_worker)" ]' || show_run
+    step=$(newest)
+    file=$(ls ck/step-*"$(printf %012d "$step")"-*/r00001.safetensors)
+    for ((at = 100000; at < $(stat -c %s "$file"); at += 4 << 20)); do
+        printf x | dd of="$file" bs=1 seek=$at conv=notrunc status=none
+    done
+    is "$(grep -c 'has fetched' run/events.jsonl)" 0 'what that had is on its way from its partner'
+    rm run/start
+    ok 'the next ones load' wait_for 120 times "from $step" 3 || show_run
+    ok 'and had it' wait_for 60 event 'node 2 has fetched what rank 1 starts from from memory of node 0' || show_run
+    kill "$tracer"
+    is "$(cat run.out run.err | grep -c 'is wrong\|is damaged')" 0 'what they loaded was right' || show_run
+    go_home
     hosts power_on node2
 }
 
