@@ -196,7 +196,7 @@ void lead_files_settle(struct lead_files *b)
 /* --- what agents say --- */
 
 void lead_files_say(struct lead_files *b, const char *uuid, uint32_t rank,
-                enum snap_stage stage)
+                    enum snap_stage stage)
 {
     json_t *fact = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s}",
                              "uuid", uuid, "root", b->agent.run.dir, "step", 10,
@@ -209,7 +209,7 @@ void lead_files_say(struct lead_files *b, const char *uuid, uint32_t rank,
 }
 
 void lead_files_say_of(struct lead_files *b, const char *uuid, int step, uint32_t rank,
-                   uint32_t agent, json_int_t from)
+                       uint32_t agent, json_int_t from)
 {
     json_t *fact = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i}",
                              "uuid", uuid, "root", b->agent.run.dir, "step", step,
@@ -224,7 +224,7 @@ void lead_files_say_of(struct lead_files *b, const char *uuid, int step, uint32_
 }
 
 void lead_files_say_parity(struct lead_files *b, const char *uuid, uint32_t agent,
-                       const char *members, int parities)
+                           const char *members, int parities)
 {
     json_t *fact = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i}",
                              "uuid", uuid, "root", b->agent.run.dir, "step", 60,

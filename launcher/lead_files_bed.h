@@ -67,13 +67,13 @@ void lead_files_settle(struct lead_files *b);
 
 /* What an agent says of a rank, of a save of two ranks, each of an agent of its own. */
 void lead_files_say(struct lead_files *b, const char *uuid, uint32_t rank,
-                        enum snap_stage stage);
+                    enum snap_stage stage);
 /* Of four ranks; `from`: whose copy it is, or NOBODY. */
 void lead_files_say_of(struct lead_files *b, const char *uuid, int step, uint32_t rank,
-                           uint32_t agent, json_int_t from);
+                       uint32_t agent, json_int_t from);
 /* That it keeps parity of those ranks. */
 void lead_files_say_parity(struct lead_files *b, const char *uuid, uint32_t agent,
-                               const char *members, int parities);
+                           const char *members, int parities);
 /* Four ranks, of agents 0 to 3. */
 #define LEAD_FILES_FOUR "[[0,0],[1,1],[2,2],[3,3]]"
 
