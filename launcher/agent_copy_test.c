@@ -330,9 +330,10 @@ static void test_too_long_ago(struct bed *b)
 
 static void test_forget(struct bed *b)
 {
-    open_bed(b, "/mirror", 0);
+    open_bed(b, "/mirror", 1);
     lead_copy_saved(b->copies, "/ck/1");
     lead_copy_finish(b->copies, LONG_MS);
+    is_str(did.argv, "muster ckpt-copy --keep=1 -- /ck/1 /mirror", "the only one that is kept");
     ok(lead_copy_forget(b->copies), "somebody will not wait");
     is_str(did.event, "checkpoint_trouble: /ck/1 is not in /mirror: the run ends without it",
            "which is told");

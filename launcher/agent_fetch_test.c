@@ -415,10 +415,24 @@ static void test_ends(void)
     is_int(b.did.n_answers, 2, "the end of the agent, likewise");
 }
 
+/* Who is said to have it is this node: it has parity of it, or nothing. */
+static void test_self(void)
+{
+    struct fetch_bed b;
+
+    fetch_bed_open(&b);
+    b.agent.roster.entries[0] = b.agent.roster.entries[1]; /* somebody is there */
+    fetch_bed_begin(&b, 5, UUID_A);
+    fetch_bed_tell(&b, UUID_A, FETCH_GENERATION, "[[5,1,0]]");
+    ok(b.did.n_answers == 1 && b.did.n_found == 0, "this node does not ask itself");
+    fetch_bed_close(&b);
+}
+
 int main(void)
 {
     signal(SIGPIPE, SIG_IGN); /* as in all that have links */
     test_fetch();
+    test_self();
     test_notes();
     test_told_before();
     test_next();

@@ -35,6 +35,8 @@ static struct {
     size_t n_lost;
     bool was_ordered;
     char none[256];
+    struct snap_head head; /* of what was added last, ... */
+    uint32_t from;         /* ... and whose it was */
     struct snap_parity_config config;
     struct saved *added;
 } w;
@@ -101,7 +103,9 @@ void __wrap_agent_partner_pin(struct agent_snap *p, struct saved *s)
 struct saved *__wrap_agent_partner_add(struct agent_snap *p, const struct snap_head *head,
                                        uint32_t from)
 {
-    (void)p, (void)head, (void)from;
+    (void)p;
+    w.head = *head;
+    w.from = from;
     w.n_added++;
     return w.added;
 }
@@ -241,6 +245,17 @@ static void test_sets(void)
     w.domains[2] = 7;
     agent_parity_send(&c, saved(0));
     is_int(w.n_nodes_asked, 2, "and again for the next generation");
+    is_int((int)w.set.shape.n, N, "of as many nodes");
+}
+
+/* Two groups of two: this node is of the first. */
+static void test_groups(void)
+{
+    begin();
+    a.config.job->checkpoint.partner_group = 2;
+    agent_parity_send(&c, saved(0));
+    ok(w.set.shape.n == 2 && w.set.agents[0] == 0 && w.set.agents[1] < N,
+       "pieces go to those of this node's group: node %u", w.set.agents[1]);
 }
 
 static void test_nothing(void)
@@ -324,6 +339,9 @@ static void test_idle(void)
        "of two that parity does not make up for both are asked");
     w.order.n_nodes = N;
     ok(agent_parity_make(&p, 2, UUID(1)) && w.n_lost == 1, "one that has no workers is not");
+    w.order.step = ORDER_PREPARE;
+    ok(agent_parity_make(&p, 2, UUID(1)) && w.n_lost == 0,
+       "as another generation is prepared nobody knows who has");
     w.build_code = ENOENT;
     ok(!agent_parity_make(&p, 2, UUID(1)), "it cannot be made");
     agent_parity_short(&p);
@@ -348,6 +366,8 @@ static void test_ordered(void)
     agent_snap_rebuild(&a, UUID(1), 2, lost, 1);
     ok(w.n_told_lead == 1 && s.stage == SNAP_STAGE_FAILED && s.error == ENOENT &&
            strcmp(s.why, "by order") == 0, "and hears that it cannot be");
+    ok(w.from == 1 && w.head.rank == 2 && w.head.n_ranks > 2 && strcmp(w.head.uuid, UUID(1)) == 0,
+       "and whose it was");
     p.saved = &s;
     agent_snap_rebuild(&a, UUID(1), 2, lost, 1);
     is_int(w.n_built, 2, "what is here already is not made");
@@ -361,12 +381,14 @@ static void test_built(void)
     struct saved s;
 
     begin();
+    p.fetched_from = 3;
     s = *saved(2);
     s.is_copy = true;
     w.added = &s;
     w.config.on_built(w.config.arg, &head, 1, false, &e);
     ok(w.n_made == 1 && w.n_fetched == 1 && w.n_told_lead == 1 && s.stage == SNAP_STAGE_HELD,
        "all who wait for one that was made hear of it");
+    is_int((int)p.fetched_from, (int)a.rank, "it comes from this node");
     error_text(&e, ENODATA, "too many are gone");
     w.config.on_built(w.config.arg, &head, 1, false, &e);
     ok(w.n_made == 2 && w.n_fetched == 2 && w.n_told_lead == 1 && w.n_added == 1,
@@ -384,6 +406,7 @@ int main(void)
 {
     lead_bed_make(&a);
     test_sets();
+    test_groups();
     test_nothing();
     test_sent();
     test_find();

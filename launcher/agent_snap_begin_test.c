@@ -11,13 +11,16 @@
 #include "base/str.h"
 #include "launcher/lead_bed.h"
 #include "launcher/snap_bed.h"
+#include "launcher/snap_budget.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { GENERATION = 3, FIRST = 4, WORLD = 8 };
@@ -26,6 +29,7 @@ enum part { HOLD = 0, COPIES, FETCH, PARITY, NONE };
 
 static enum part fails;
 static int n_holds, n_answers, n_notes;
+static uint64_t own_bytes; /* of snapshots that are there, as the budget was asked */
 static struct worker_snap answered;
 static struct worker_snap_status status;
 
@@ -39,6 +43,8 @@ int __real_snap_parity_create(const struct snap_parity_config *config,
                               struct snap_parity **ret, struct error *e);
 int __wrap_snap_parity_create(const struct snap_parity_config *config,
                               struct snap_parity **ret, struct error *e);
+void __real_snap_budget_find(uint64_t own, struct snap_budget *ret);
+void __wrap_snap_budget_find(uint64_t own, struct snap_budget *ret);
 void __wrap_agent_note(struct agent *a, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 void __wrap_worker_socket_answer_snap(struct worker_socket *w, uint64_t connection,
@@ -67,6 +73,12 @@ int __wrap_snap_parity_create(const struct snap_parity_config *config,
                               struct snap_parity **ret, struct error *e)
 {
     return fails == PARITY ? fail(e) : __real_snap_parity_create(config, ret, e);
+}
+
+void __wrap_snap_budget_find(uint64_t own, struct snap_budget *ret)
+{
+    own_bytes = own > own_bytes ? own : own_bytes;
+    __real_snap_budget_find(own, ret);
 }
 
 void __wrap_agent_note(struct agent *a, const char *fmt, ...)
@@ -160,6 +172,23 @@ static void test_moved(struct agent *a, struct crew *c)
     agent_snap_stop(a, false);
 }
 
+/* What an agent before this one has left is not lost to the budget. */
+static void test_left(struct agent *a, struct crew *c)
+{
+    static const char bytes[4 * SNAP_PAGE_BYTES];
+    char dir[PATH_MAX], path[PATH_MAX];
+
+    snap_dir(a->run.id, dir, sizeof(dir), NULL);
+    fs_path(path, sizeof(path), NULL, "%s/snap-%u-%u-0", dir, a->index, c->layout.first_rank);
+    ok(fs_mkdirs(dir, NULL) == 0 && chmod(dir, 0700) == 0 &&
+           fs_write_replace(path, bytes, sizeof(bytes), NULL) == 0, "some memory was left");
+    own_bytes = 0;
+    begin(c);
+    wait_answer(a);
+    is_int((intmax_t)own_bytes, sizeof(bytes), "it is part of what there is");
+    agent_snap_stop(a, false);
+}
+
 int main(void)
 {
     static const char *const names[] = {"snapshots", "copies", "way to fetch any", "parity"};
@@ -183,6 +212,7 @@ int main(void)
        "snapshots that are cut while they are read end no agent");
     test_look(&a, &c);
     test_moved(&a, &c);
+    test_left(&a, &c);
     fs_remove_tree(a.run.dir, NULL);
     lead_bed_release(&a); /* nothing is left in its loop */
     return tap_done();

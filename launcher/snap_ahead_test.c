@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a hold makes ahead gives way to all else. */
+/* What a hold makes ahead gives way to all else. The loop has one thread here, which does one
+ * thing after the other. */
 #include <config.h>
 
 #include "launcher/hold_bed.h"
 
 #include "base/cleanup.h"
+#include "ckpt/crowd.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -12,8 +14,58 @@
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+enum { CROWD_THREADS = 3 };
+
+static unsigned n_threads; /* that made what was made last */
+static int n_failing;      /* so many of the next ones cannot be */
+
+int __real_snap_create(int dir, const char *name, const struct snap_want *want,
+                       struct snap **ret, struct error *e);
+int __wrap_snap_create(int dir, const char *name, const struct snap_want *want,
+                       struct snap **ret, struct error *e);
+unsigned __wrap_crowd_n_threads(void);
+
+int __wrap_snap_create(int dir, const char *name, const struct snap_want *want,
+                       struct snap **ret, struct error *e)
+{
+    n_threads = want->n_threads;
+    if (n_failing > 0) {
+        n_failing--;
+        return error_text(e, ENOMEM, "by order");
+    }
+    return __real_snap_create(dir, name, want, ret, e);
+}
+
+unsigned __wrap_crowd_n_threads(void)
+{
+    return CROWD_THREADS;
+}
+
+static void post(uv_work_t *work)
+{
+    uv_sem_post(work->data);
+}
+
+static void after_post(uv_work_t *work, int status)
+{
+    (void)work, (void)status;
+}
+
+/* The thread has done all that it was told, of which the loop has not heard. */
+static void wait_for_thread(struct hold_bed *b)
+{
+    static uv_work_t work;
+    static uv_sem_t done;
+
+    uv_sem_init(&done, 0);
+    work.data = &done;
+    uv_queue_work(&b->loop, &work, post, after_post);
+    uv_sem_wait(&done);
+}
 
 static ino_t file_of(const struct hold_bed *b, const char *name)
 {
@@ -75,6 +127,7 @@ static void test_ahead_awaited(uint64_t room)
     snap_jam_begin(&b.jam, &b.loop);
     snap_hold_make_ahead(b.hold, 0);
     hold_bed_begin_later(&b, 0, 20, UUID(2), room);
+    snap_hold_make_ahead(b.hold, 0);
     is_int(b.said.n_begun, 1, "which waits for what is made ahead");
     snap_jam_end(&b.jam);
     hold_bed_run_until(&b, &b.said.n_begun, 2);
@@ -133,6 +186,91 @@ static void test_ahead_gives_way(void)
     is_int(b.said.n_begun, 2, "another rank's first one is made");
     ok(b.said.snap && !hold_bed_has(&b, "snap-3-0-1"),
        "what was being made ahead is not");
+    snap_hold_serve(b.hold, 0, 1);
+    snap_hold_make_ahead(b.hold, 0);
+    hold_bed_run_works(&b);
+    ok(hold_bed_has(&b, "snap-3-0-1"), "but when that has gone");
+    hold_bed_close(&b);
+}
+
+/* What fails behind the back of who waits for it by then is nothing to him. */
+static void test_ahead_fails(void)
+{
+    struct hold_bed b;
+
+    hold_bed_open(&b, 1 << 20);
+    hold_bed_save(&b, 0, 10, UUID(1));
+    hold_bed_run_works(&b);
+    snap_jam_begin(&b.jam, &b.loop);
+    n_failing = 1;
+    snap_hold_make_ahead(b.hold, 0);
+    hold_bed_begin_later(&b, 0, 20, UUID(2), HOLD_ROOM);
+    snap_jam_end(&b.jam);
+    hold_bed_run_works(&b);
+    is_int(n_failing, 0, "what was made ahead, and is waited for, cannot be");
+    ok(b.said.n_begun == 2 && b.said.snap && b.said.snap->head.step == 20,
+       "it is made once more: %s", b.said.error.text);
+    n_failing = 1;
+    hold_bed_begin_later(&b, 1, 20, UUID(2), HOLD_ROOM);
+    hold_bed_run_works(&b);
+    ok(b.said.n_begun == 3 && !b.said.snap, "one that was waited for at first fails");
+    like(b.said.error.text, "by order", "and why");
+    hold_bed_close(&b);
+}
+
+/* The same when it has just been made. */
+static void test_ahead_made_in_vain(void)
+{
+    struct hold_bed b;
+
+    hold_bed_open(&b, 2 * HOLD_ROOM);
+    hold_bed_save(&b, 0, 10, UUID(1));
+    hold_bed_run_works(&b);
+    snap_hold_make_ahead(b.hold, 0);
+    wait_for_thread(&b);
+    ok(hold_bed_has(&b, "snap-3-0-1"), "one is made, of which nobody has heard");
+    hold_bed_begin_later(&b, 1, 10, UUID(1), HOLD_ROOM);
+    hold_bed_run_works(&b);
+    is_int(b.said.n_begun, 2, "another rank's first one is made");
+    ok(!hold_bed_has(&b, "snap-3-0-1"), "in its place");
+    snap_hold_serve(b.hold, 0, 1);
+    snap_hold_make_ahead(b.hold, 0);
+    hold_bed_run_works(&b);
+    ok(hold_bed_has(&b, "snap-3-0-1"), "when that has gone it is made, and stays");
+    hold_bed_close(&b);
+}
+
+/* It is for speed alone: nobody comes back to it. */
+static void test_ahead_once(void)
+{
+    struct hold_bed b;
+
+    hold_bed_open(&b, 1 << 20);
+    hold_bed_save(&b, 0, 10, UUID(1));
+    hold_bed_save(&b, 1, 10, UUID(1));
+    hold_bed_run_works(&b);
+    b.said.left = 0;
+    snap_hold_make_ahead(b.hold, 0);
+    b.said.left = UINT64_MAX;
+    snap_hold_make_ahead(b.hold, 1);
+    hold_bed_run_works(&b);
+    ok(hold_bed_has(&b, "snap-3-1-1"), "there is memory for what is made ahead");
+    ok(!hold_bed_has(&b, "snap-3-0-1"), "but not for what there was none for before");
+    hold_bed_close(&b);
+}
+
+/* Who waits for memory is to have it soon; who does not is to compute meanwhile. */
+static void test_ahead_slowly(void)
+{
+    struct hold_bed b;
+
+    hold_bed_open(&b, 1 << 20);
+    hold_bed_save(&b, 0, 10, UUID(1));
+    hold_bed_run_works(&b);
+    is_int(n_threads, CROWD_THREADS, "what is waited for is made by as many as there are");
+    snap_hold_make_ahead(b.hold, 0);
+    hold_bed_run_works(&b);
+    is_int(n_threads, 1, "what is made ahead by one");
     hold_bed_close(&b);
 }
 
@@ -238,11 +376,16 @@ static void test_ahead_of_copies(void)
 int main(void)
 {
     signal(SIGPIPE, SIG_IGN); /* as in all that have links */
+    setenv("UV_THREADPOOL_SIZE", "1", 1);
     test_ahead();
     test_ahead_awaited(HOLD_ROOM);
     test_ahead_awaited(2 * HOLD_ROOM);
     test_ahead_no_room();
     test_ahead_gives_way();
+    test_ahead_fails();
+    test_ahead_made_in_vain();
+    test_ahead_once();
+    test_ahead_slowly();
     test_ahead_moved();
     test_ahead_made_and_moved();
     test_ahead_destroyed();

@@ -5,6 +5,7 @@
 
 #include "base/fs.h"
 #include "launcher/hold_bed.h"
+#include "launcher/snap_hold_priv.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -18,6 +19,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 enum { MUCH = 20 << 20, LITTLE = 3 << 20 }; /* more than lies around what is mapped */
@@ -47,6 +49,33 @@ int __wrap_munmap(void *at, size_t len)
         n_given++;
     }
     return __real_munmap(at, len);
+}
+
+/* --- a system that has no thread --- */
+
+static bool has_no_thread;
+
+int __real_thread_start(pthread_t *ret, void *(*run)(void *arg), void *arg);
+int __wrap_thread_start(pthread_t *ret, void *(*run)(void *arg), void *arg);
+
+int __wrap_thread_start(pthread_t *ret, void *(*run)(void *arg), void *arg)
+{
+    return has_no_thread ? EAGAIN : __real_thread_start(ret, run, arg);
+}
+
+/* --- a filesystem that has no more --- */
+
+static bool is_full;
+
+int __real_fstatvfs(int fd, struct statvfs *ret);
+int __wrap_fstatvfs(int fd, struct statvfs *ret);
+
+int __wrap_fstatvfs(int fd, struct statvfs *ret)
+{
+    int rc = __real_fstatvfs(fd, ret);
+
+    ret->f_bavail = is_full ? 0 : ret->f_bavail;
+    return rc;
 }
 
 /* --- what is given back --- */
@@ -135,6 +164,25 @@ static void test_users(void)
     snap_bin_unref(NULL);
 }
 
+/* Better late than never. */
+static void test_no_thread(void)
+{
+    struct snap_bin *b = snap_bin_create();
+
+    n_given = 0;
+    has_no_thread = true;
+    snap_bin_put(b, make("none", MUCH), false);
+    ok(n_given == 1 && pthread_equal(by, pthread_self()),
+       "where there is no thread much is given back at once");
+    snap_bin_wait(b);
+    is_int((intmax_t)snap_bin_bytes(b), 0, "and nothing waited for");
+    has_no_thread = false;
+    snap_bin_put(b, make("some", MUCH), false);
+    snap_bin_wait(b);
+    ok(n_given == 2 && !pthread_equal(by, pthread_self()), "by a thread, when there is one");
+    snap_bin_unref(b);
+}
+
 /* Of what a worker has mapped, too. */
 static void test_cut(void)
 {
@@ -177,7 +225,10 @@ static void test_hold(void)
     sem_wait(&asked);
     ok(n_given == 0 && !hold_bed_has(&b, "snap-3-0-0") && !hold_bed_has(&b, "snap-3-7-0"),
        "all of it is gone for others before it is given back");
+    ok(snap_bin_bytes(b.hold->bin) >= 2 * (uint64_t)MUCH, "which both wait for");
+    is_full = true; /* but for that */
     hold_bed_begin_later(&b, 5, 41, UUID(2), HOLD_ROOM);
+    is_full = false;
     for (int i = 0; i < 100; i++) {
         uv_run(&b.loop, UV_RUN_NOWAIT);
     }
@@ -198,6 +249,7 @@ int main(void)
     test_little();
     test_much();
     test_users();
+    test_no_thread();
     test_cut();
     test_hold();
     close(dir);

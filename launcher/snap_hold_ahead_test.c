@@ -196,6 +196,52 @@ static void test_counted_before(void)
     hold_bed_close(&b);
 }
 
+/* That the one before was full is nothing of this one, in the same memory. */
+static void test_full_before(void)
+{
+    struct hold_bed b;
+    struct snap *s;
+
+    open_bed(&b);
+    s = begin_ahead(&b, 0, 1, UUID(1));
+    is_int(done(&b, 0, UUID(1)), 0, "one is full");
+    hold_bed_run_until(&b, &b.said.n_written, 1);
+    snap_hold_settle(b.hold, UUID(1), false);
+    hold_bed_run_works(&b);
+    ok(begin_ahead(&b, 0, 2, UUID(2)) == s, "the next one is filled in its place");
+    ok(!snap_hold_slot_of(b.hold, 0, UUID(2))->progress.is_full, "and is not full yet");
+    snap_hold_end_ahead(b.hold, 0, UUID(2));
+    hold_bed_close(&b);
+}
+
+/* Nor is what became of the one before. */
+static void test_nothing_before(void)
+{
+    for (int is_put_off = 0; is_put_off < 2; is_put_off++) {
+        struct hold_bed b;
+        const struct snap *s;
+
+        open_bed(&b);
+        atomic_store(&is_held, true);
+        is_int(hold_bed_save(&b, 0, 2, UUID(2)), 0, "one is on its way");
+        if (is_put_off) {
+            snap_hold_put_off(b.hold, UUID(2));
+        } else {
+            snap_hold_settle(b.hold, UUID(2), false);
+        }
+        atomic_store(&is_held, false);
+        hold_bed_run_works(&b);
+        snap_hold_settle(b.hold, UUID(2), false);
+        s = begin_ahead(&b, 0, 1, UUID(1));
+        ok(!hold_bed_has(&b, "snap-3-0-1"), "that comes to nothing: the next one has its place");
+        b.said.n_written = 0;
+        is_int(done(&b, 0, UUID(1)), 0, "it is full");
+        hold_bed_run_until(&b, &b.said.n_written, 1);
+        ok(s && is_written_right(&b), "and written");
+        hold_bed_close(&b);
+    }
+}
+
 /* --- it ends before it is full --- */
 
 static void test_ended(void)
@@ -290,6 +336,25 @@ static void test_cut(void)
     is_int(done(&b, 0, UUID(1)), -EIO, "memory that was cut holds nothing");
     hold_bed_run_works(&b);
     ok(is_silent(&b) && !is_there(&b, ""), "and nothing of it is left");
+    hold_bed_close(&b);
+}
+
+/* Who writes reads it on, and is the first to see. */
+static void test_cut_meanwhile(void)
+{
+    struct hold_bed b;
+    struct snap *s;
+
+    open_bed(&b);
+    s = begin_ahead(&b, 0, 1, UUID(1));
+    snap_cut(s);
+    for (int i = 0; i < 60000 && !mapguard_is_torn(s->guard); i++) {
+        poll(NULL, 0, 1);
+    }
+    ok(mapguard_is_torn(s->guard), "memory that was cut is read as zeros");
+    is_int(done(&b, 0, UUID(1)), -EIO, "and holds nothing");
+    hold_bed_run_works(&b);
+    ok(is_silent(&b) && !is_there(&b, ""), "nothing of it is left");
     hold_bed_close(&b);
 }
 
@@ -557,6 +622,8 @@ int main(void)
     test_ahead();
     test_uncounted();
     test_counted_before();
+    test_full_before();
+    test_nothing_before();
     test_ended();
     test_crowded();
     test_full_while_it_ends();
@@ -566,6 +633,7 @@ int main(void)
         skip("memory that is replaced while it is read is a race");
     } else {
         test_cut();
+    test_cut_meanwhile();
     }
     test_one_at_a_time();
     test_waited_for();

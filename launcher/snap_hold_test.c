@@ -265,6 +265,12 @@ static void test_moved(void)
     snap_hold_serve(b.hold, 4, 1);
     ok(!hold_bed_has(&b, "snap-3-5-0"), "what an agent before this one has left goes");
     ok(hold_bed_has(&b, "snap-2-5-0"), "another agent's stays");
+    snprintf(path, sizeof(path), "%s/snap-3-9-0", b.dir);
+    ok(mkfifo(path, 0600) == 0, "a worker has put a pipe there, which nobody writes to");
+    alarm(60); /* in place of an end */
+    snap_hold_serve(b.hold, 4, 1);
+    alarm(0);
+    ok(!hold_bed_has(&b, "snap-3-9-0"), "it goes, and holds up nobody");
     hold_bed_close(&b);
 }
 
@@ -308,6 +314,9 @@ static void test_refused(void)
     is_int(hold_bed_begin(&b, 0, 2, UUID(2), HOLD_ROOM), 0, "another one");
     is_int(snap_hold_done(b.hold, 0, UUID(2), UINT64_MAX - 100, SNAP_PAGE_BYTES, NULL),
            -EINVAL, "so much more that sums of it are small");
+    is_int(hold_bed_begin(&b, 0, 2, UUID(2), HOLD_ROOM), 0, "the same with a part");
+    is_int(snap_hold_done(b.hold, 0, UUID(2), 1, UINT64_MAX - 100, NULL), -EINVAL,
+           "of that length");
     is_int(snap_hold_done(b.hold, 0, UUID(2), 1, 1, NULL), -ENOENT,
            "is none any more");
     hold_bed_close(&b);
@@ -319,13 +328,14 @@ static void test_busy(void)
     struct hold_bed b;
 
     hold_bed_open(&b, 1 << 20);
-    is_int(hold_bed_begin(&b, 0, 1, UUID(1), HOLD_ROOM), 0, "one");
-    is_int(snap_hold_done(b.hold, 0, UUID(1), 10, 10, NULL), 0, "is filled");
-    is_int(hold_bed_begin(&b, 0, 2, UUID(2), HOLD_ROOM), 0, "two");
-    is_int(snap_hold_done(b.hold, 0, UUID(2), 10, 10, NULL), 0, "are filled");
-    if (snap_hold_n_writing(b.hold) == 2) {
-        is_int(hold_bed_begin(&b, 0, 3, UUID(3), HOLD_ROOM), -EBUSY, "a third one waits");
-    }
+    is_int(hold_bed_stay(&b, 0, 1, UUID(1)), 0, "one is filled");
+    is_int(hold_bed_stay(&b, 0, 2, UUID(2)), 0, "two are");
+    snap_jam_begin(&b.jam, &b.loop); /* neither gets to the disk */
+    snap_hold_drain(b.hold, 0, UUID(1));
+    snap_hold_drain(b.hold, 0, UUID(2));
+    is_int(snap_hold_n_writing(b.hold), 2, "and on their way");
+    is_int(hold_bed_begin(&b, 0, 3, UUID(3), HOLD_ROOM), -EBUSY, "a third one waits");
+    snap_jam_end(&b.jam);
     hold_bed_run_until(&b, &b.said.n_written, 2);
     is_int(snap_hold_n_writing(b.hold), 0, "all are written");
     is_int(hold_bed_begin(&b, 0, 3, UUID(3), HOLD_ROOM), 0, "and there is room");

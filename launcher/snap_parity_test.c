@@ -83,6 +83,7 @@ static void test_too_many(void)
     is_int((int)b.nodes[2].built_from, 0, "it says whose it was");
     is_int(parity_bed_build(&b, 2, 1, UUID(1), elsewhere, 2), 0,
            "a node that is lost of another group is none of this one");
+    is_int((int)b.nodes[2].built_from, 10, "whose it was is said by its agent");
     b.nodes[1].is_gone = true; /* nobody has said so */
     is_int(parity_bed_build(&b, 2, 0, UUID(1), lost, 1), ECONNREFUSED,
            "one more does not answer");

@@ -19,6 +19,8 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { STEP = 3 };
@@ -32,6 +34,12 @@ static int n_until_removed = -1; /* reads until somebody removes it; below 0: no
 /* What comes of waiting; FOR_REAL: what another thread makes of it. */
 static enum { OPENS, WAKES_FIRST, ENDS, NEVER, FOR_REAL } then;
 static int last_rc; /* of a wait for real */
+static void (*when_read)(void); /* some of it; or NULL */
+
+/* Who was told to take only what others leave. */
+static int n_nice, niceness;
+static pthread_t nice_thread;
+static long io_class; /* of who has read last: see ioprio_set(2); below 0: there are none */
 
 uint64_t __real_clock_mono_ms(void);
 uint64_t __wrap_clock_mono_ms(void);
@@ -40,6 +48,7 @@ int __real_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m,
 int __wrap_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m,
                                   const struct timespec *until);
 int __wrap_posix_fadvise(int fd, off_t at, off_t len, int advice);
+int __wrap_setpriority(__priority_which_t which, id_t who, int value);
 
 uint64_t __wrap_clock_mono_ms(void)
 {
@@ -66,6 +75,14 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m,
     return 0;
 }
 
+int __wrap_setpriority(__priority_which_t which, id_t who, int value)
+{
+    n_nice += which == PRIO_PROCESS && who == (id_t)syscall(SYS_gettid);
+    niceness = value;
+    nice_thread = pthread_self();
+    return 0;
+}
+
 /* By a thread that has a table of descriptors of its own. */
 static void remove_it(void)
 {
@@ -79,12 +96,16 @@ static void remove_it(void)
 int __wrap_posix_fadvise(int fd, off_t at, off_t len, int advice)
 {
     (void)fd;
+    io_class = syscall(SYS_ioprio_get, 1, 0) >> 13;
     if (advice == POSIX_FADV_DONTNEED) {
         n_forgotten += len > 0;
         n_whole += at == 0 && len == 0;
     }
     if (len > 0 && n_until_removed-- == 0) {
         remove_it();
+    }
+    if (len > 0 && when_read) {
+        when_read();
     }
     return 0;
 }
@@ -294,6 +315,81 @@ static void test_left(struct commit_bed *b)
     reread_gate_destroy(&gate);
 }
 
+/* Behind the back of everybody, but for who waits for it. */
+static void test_nice(struct commit_bed *b)
+{
+    char name[STEP_NAME_BYTES];
+    struct error e;
+
+    n_nice = 0;
+    reread(b, false, &e);
+    ok(n_nice == 1 && niceness == 19, "it takes only what others leave of a processor");
+    ok(io_class == 3 || io_class < 0, "and of the disk");
+    ok(!pthread_equal(nice_thread, pthread_self()), "and none of them gives way");
+    commit_bed_name(b, STEP, name);
+    snap_reread(b->top, name, &gate, true, &e);
+    ok(n_nice == 1 && io_class != 3, "where it is urgent it takes as much as others");
+    reread_gate_destroy(&gate);
+}
+
+static uint64_t left_ms;
+
+/* By the reader itself, who comes to no end meanwhile. */
+static void leave_once(void)
+{
+    if (n_forgotten == 1) {
+        uint64_t began_ms = now_ms;
+
+        reread_gate_leave(&gate);
+        left_ms = now_ms - began_ms;
+    }
+}
+
+/* A disk that hangs holds up nobody for long. */
+static void test_left_late(struct commit_bed *b)
+{
+    char name[STEP_NAME_BYTES];
+    struct error e;
+
+    then = NEVER;
+    when_read = leave_once;
+    is_int(reread(b, false, &e), -ECANCELED, "it is left while it is read");
+    is_int((intmax_t)left_ms, 1000, "which is waited for, but only so long");
+    commit_bed_name(b, STEP, name);
+    n_waits = n_forgotten = 0;
+    is_int(snap_reread(b->top, name, &gate, true, &e), 0, "one that is urgent goes on: %s",
+           e.text);
+    is_int(n_waits, 0, "and is not waited for");
+    when_read = NULL;
+    is_int(snap_reread(b->top, name, &gate, false, &e), 0, "nor is the next one left: %s",
+           e.text);
+    reread_gate_destroy(&gate);
+}
+
+static int n_to_end;
+
+static void end_then(void)
+{
+    if (n_forgotten == n_to_end) {
+        reread_gate_end(&gate);
+    }
+}
+
+/* Who has told it to end hears nothing else. */
+static void test_over_at_last(struct commit_bed *b)
+{
+    struct error e;
+
+    then = NEVER;
+    is_int(reread(b, false, &e), 0, "it is read: %s", e.text);
+    n_to_end = n_forgotten;
+    reread_gate_destroy(&gate);
+    when_read = end_then;
+    is_int(reread(b, false, &e), -ECANCELED, "it is to end after the last byte");
+    when_read = NULL;
+    reread_gate_destroy(&gate);
+}
+
 int main(void)
 {
     struct commit_bed b = {0};
@@ -307,6 +403,9 @@ int main(void)
     test_urgent(&b);
     test_gone(&b);
     test_never(&b);
+    test_nice(&b);
+    test_left_late(&b);
+    test_over_at_last(&b);
     bed = &b;
     test_left(&b);
     test_removed(&b);

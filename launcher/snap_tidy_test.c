@@ -15,6 +15,16 @@
 
 enum { N = COMMIT_BED_RANKS };
 
+static int n_holds = -1; /* that the lease is held for; below 0: there is none */
+
+int __wrap_snap_lease_hold(struct snap_lease *l, struct io *io, int root, struct error *e);
+
+int __wrap_snap_lease_hold(struct snap_lease *l, struct io *io, int root, struct error *e)
+{
+    (void)l, (void)io, (void)root;
+    return n_holds-- > 0 ? 0 : error_text(e, EBUSY, "another run saves there");
+}
+
 /* One more, by a lead that knows more: what `change` says. */
 static void save_with(struct commit_bed *b, uint64_t step,
                       void (*change)(struct snap_commit *c))
@@ -115,6 +125,30 @@ static void test_keep_all(struct commit_bed *b)
     commit_bed_clear(b);
 }
 
+/* Removing takes its time, in which another run may begin to save there. */
+static void test_other_run(struct commit_bed *b)
+{
+    enum { LAST = 6, ASKED = 3 };
+    char uuid[COMMIT_UUID_BYTES], any;
+    struct snap_commit c = commit_bed_facts(b, LAST, uuid);
+    int n_left = 0;
+
+    for (uint64_t step = 1; step <= LAST; step++) {
+        save_with(b, step, keep_all);
+    }
+    c.lease = (struct snap_lease *)&any; /* only ever told apart */
+    n_holds = ASKED;
+    snap_tidy(&c, io_system());
+    for (uint64_t step = 1; step <= LAST; step++) {
+        n_left += commit_bed_has(b, step, "COMMIT");
+    }
+    is_int(n_left, LAST - (ASKED - 1), "another run begins as some go: no more do");
+    ok(commit_bed_has(b, LAST, "COMMIT") && commit_bed_has(b, LAST - 1, "COMMIT"),
+       "and none of those that stay");
+    n_holds = -1;
+    commit_bed_clear(b);
+}
+
 /* The name of a directory has eight digits of its save: another one may have the same. */
 static void test_same_name(struct commit_bed *b)
 {
@@ -144,6 +178,7 @@ int main(void)
     test_damaged(&b);
     test_unfinished(&b);
     test_keep_all(&b);
+    test_other_run(&b);
     test_same_name(&b);
     commit_bed_close(&b);
     return tap_done();
