@@ -163,6 +163,7 @@ static void test_finish_newer(void)
 {
     const uint64_t blocks[1] = {5};
     struct part p = example();
+    _part_ struct part back = {0};
     _buf_ struct buf b = {0}, done = {0};
     struct error e = {0};
     char *version;
@@ -176,13 +177,17 @@ static void test_finish_newer(void)
     memcpy(b.data + b.len - sizeof(digest), &digest, sizeof(digest));
     is_int(part_finish(b.data, b.len, blocks, 1, &done, &e), -ERR_VERSION, "a newer one");
     like(e.text, "newer muster", "is told of");
+    e = (struct error){0};
+    is_int(part_decode(b.data, b.len, &back, &e), -ERR_VERSION, "nor is it read");
+    like(e.text, "newer muster", "which is told, too");
 }
 
 /* Any bit and any length. */
 static void test_damage(void)
 {
-    struct part p = example();
+    struct part p = example(), none;
     _buf_ struct buf b = {0};
+    struct error e = {0};
     unsigned n_taken = 0;
 
     encode(&p, &b);
@@ -199,6 +204,8 @@ static void test_damage(void)
         n_taken += part_decode(b.data, len, &back, NULL) == 0;
     }
     is_int((int)n_taken, 0, "no damage is taken");
+    is_int(part_decode(b.data, 7, &none, &e), -ERR_FORMAT, "seven bytes are none");
+    is_str(e.text, "the part is cut", "which is said");
 }
 
 /* What has its digest, and cannot be. */
@@ -229,6 +236,196 @@ static void test_wrong(void)
         is_int(part_decode(b.data, b.len, &back, &e), -ERR_FORMAT, "case %zu: %s",
                i, e.text);
     }
+}
+
+static int decode_again(const struct part *p)
+{
+    _part_ struct part back = {0};
+    _buf_ struct buf b = {0};
+
+    encode(p, &b);
+    return part_decode(b.data, b.len, &back, NULL);
+}
+
+/* Numbers at the ends of what they may be. */
+static void test_ends(void)
+{
+    struct part p = example();
+    struct part_piece last = pieces[0];
+
+    p.step = INT64_MAX;
+    is_int(decode_again(&p), 0, "the last step");
+    p.step++;
+    is_int(decode_again(&p), -ERR_FORMAT, "and one more");
+    p = example();
+    p.n_ranks = INT32_MAX;
+    is_int(decode_again(&p), 0, "as many ranks as there may be");
+    p.rank = INT32_MAX - 1;
+    is_int(decode_again(&p), 0, "the last of them");
+    p.n_ranks++;
+    is_int(decode_again(&p), -ERR_FORMAT, "and one more");
+    p = example();
+    p.node = INT32_MAX;
+    is_int(decode_again(&p), 0, "the last node");
+    p.node++;
+    is_int(decode_again(&p), -ERR_FORMAT, "and one more");
+    p = example();
+    p.file_bytes = (uint64_t)INT64_MAX + 1;
+    is_int(decode_again(&p), -ERR_FORMAT, "a file of more bytes than there are");
+    p = example();
+    last.at = NUMBERS(4, 0);
+    last.len = NUMBERS(0, 3);
+    p.pieces = &last;
+    p.n_pieces = 1;
+    is_int(decode_again(&p), 0, "nothing of a tensor, at its end");
+}
+
+/* What its metadata say, of `key` another text; NULL: nothing. */
+static int decode_meta(const char *key, const char *text, struct error *e)
+{
+    enum { N = 8 };
+    void *data[N] = {0};
+    struct array fields[N] = {
+        {"names", DTYPE_U8, &data[0], 0}, {"name_ends", DTYPE_U64, &data[1], 0},
+        {"dtypes", DTYPE_U8, &data[2], 0}, {"n_dims", DTYPE_U8, &data[3], 0},
+        {"shapes", DTYPE_U64, &data[4], 0}, {"boxes", DTYPE_U64, &data[5], 0},
+        {"begins", DTYPE_U64, &data[6], 0}, {"blocks", DTYPE_U64, &data[7], 0},
+    };
+    struct st_meta meta[16];
+    struct part p = example();
+    _part_ struct part back = {0};
+    _st_file_ struct st_file f = {0};
+    _buf_ struct buf b = {0}, changed = {0};
+    size_t n = 0;
+    int rc;
+
+    encode(&p, &b);
+    if (arrays_find(b.data, b.len - 8, "part", fields, N, &f, e) < 0) {
+        bail_out("no arrays");
+    }
+    for (size_t i = 0; i < f.n_meta; i++) {
+        bool is_it = strcmp(f.meta[i].key, key) == 0;
+
+        if (!is_it || text) {
+            meta[n] = f.meta[i];
+            meta[n].value = is_it ? (char *)(uintptr_t)text : meta[n].value;
+            n++;
+        }
+    }
+    if (arrays_encode(fields, N, meta, n, &changed, e) < 0) {
+        bail_out("no part");
+    }
+    arrays_free(b.data, b.len, fields, N);
+    buf_append(&changed, "digest!!", 8);
+    part_seal(&changed);
+    rc = part_decode(changed.data, changed.len, &back, e);
+    if (rc == 0 && back.n_blobs == 2) {
+        is_str(back.blobs[1].name, "b", "with both blobs");
+    }
+    return rc;
+}
+
+static void test_wrong_meta(void)
+{
+    static const char *const needed[] = {"part", "step", "rank", "ranks", "node", "bytes",
+                                         "blobs", "uuid"};
+    static const struct {
+        const char *key, *text;
+        int rc;
+    } cases[] = {
+        {"step", "12", 0},
+        {"step", "-1", -ERR_FORMAT},
+        {"step", "twelve", -ERR_FORMAT},
+        {"part", "2", -ERR_VERSION},
+        {"part", "18446744073709551615", -ERR_VERSION},
+        {"uuid", "0123456789abcdef0123456789abcdef0", -ERR_FORMAT},
+        {"blobs", "[]", 0},
+        {"blobs", "[[\"a\",true],[\"b\",false]]", 0},
+        {"blobs", "{\"a\":true}", -ERR_FORMAT},
+        {"blobs", "\"a\"", -ERR_FORMAT},
+        {"blobs", "[", -ERR_FORMAT},
+        {"blobs", "[[\"a\"]]", -ERR_FORMAT},
+        {"blobs", "[[\"a\",1]]", -ERR_FORMAT},
+        {"blobs", "[[\"a\",true,1]]", -ERR_FORMAT},
+        {"blobs", "[[\"a\",true],[1,true]]", -ERR_FORMAT},
+        {"blobs", "[[1,true],[\"a\",true]]", -ERR_FORMAT},
+        {"state", NULL, 0},
+        {"state", "", 0},
+    };
+    struct error e = {0};
+
+    for (size_t i = 0; i < ARRAY_SIZE(needed); i++) {
+        is_int(decode_meta(needed[i], NULL, &e), -ERR_FORMAT, "without '%s'", needed[i]);
+        like(e.text, needed[i], "which is named");
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        is_int(decode_meta(cases[i].key, cases[i].text, &e), cases[i].rc, "'%s' is %s",
+               cases[i].key, cases[i].text ? cases[i].text : "missing");
+        is_int(cases[i].rc < 0 ? -e.code : 0, cases[i].rc, "by its code");
+    }
+}
+
+/* What no part may be made of. */
+static void test_encode_refuses(void)
+{
+    static const uint64_t many[BOX_MAX_DIMS + 1];
+    struct part_piece deep = {"w", DTYPE_U8, BOX_MAX_DIMS + 1, many, many, many, 0};
+    struct part_piece named = pieces[0];
+    struct part p = example();
+    _buf_ struct buf b = {0};
+    struct error e = {0};
+
+    p.pieces = &deep;
+    p.n_pieces = 1;
+    is_int(part_encode(&p, &b, &e), -EINVAL, "too many dimensions");
+    like(e.text, "a tensor with 17 dimensions, and at most 16", "how many");
+    named.name = "w\xff";
+    p.pieces = &named;
+    is_int(part_encode(&p, &b, &e), -EINVAL, "a name that is not UTF-8");
+    like(e.text, "the name of a tensor is not UTF-8", "said so");
+    is_int((int)b.len, 0, "and nothing is written");
+}
+
+static void test_names(void)
+{
+    static const struct {
+        const char *name;
+        bool is_data;
+        uint32_t rank;
+    } cases[] = {
+        {"r00000.safetensors", true, 0},
+        {"r00017.safetensors", true, 17},
+        {"r99999.safetensors", true, 99999},
+        {"r123456.safetensors", true, 123456},
+        {"r999999999.safetensors", true, 999999999},
+        {"r1000000000.safetensors", false, 0},
+        {"r4294967297.safetensors", false, 0},
+        {"r1.safetensors", false, 0},
+        {"r000017.safetensors", false, 0},
+        {"s00017.safetensors", false, 0},
+        {"00017.safetensors", false, 0},
+        {"r00017.part", false, 0},
+        {"r.safetensors", false, 0},
+        {"r00017", false, 0},
+        {"", false, 0},
+    };
+    _buf_ struct buf same = {0}, each = {0};
+    char name[PART_NAME_BYTES];
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        uint32_t rank = 0;
+
+        is_int(part_data_rank(cases[i].name, &rank), cases[i].is_data, "'%s'", cases[i].name);
+        is_int(cases[i].is_data ? rank : 0, cases[i].rank, "of whom");
+    }
+    part_file_name(3, name);
+    is_str(name, "r00003.part", "the name of a part");
+    part_data_name(3, name);
+    is_str(name, "r00003.safetensors", "of a file");
+    part_blob_name("rng", true, 12, &each);
+    is_str(buf_str(&each), ".blob/rng/12", "of a blob of each rank");
+    part_blob_name("model", false, 12, &same);
+    is_str(buf_str(&same), ".blob/model", "and of one of all");
 }
 
 /* A part with its digest, whose arrays say what no writer does: one of them has so many
@@ -470,6 +667,10 @@ int main(int argc, char **argv)
     test_finish_newer();
     test_damage();
     test_wrong();
+    test_ends();
+    test_wrong_meta();
+    test_encode_refuses();
+    test_names();
     test_wrong_arrays();
     test_many_dimensions();
     test_gather();
