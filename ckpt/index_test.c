@@ -149,6 +149,30 @@ static void test_rows(void)
     ok(first == 0 && end == 2, "all where it is cut by columns");
 }
 
+/* Rows, each of them cut in both other dimensions. */
+static void test_rows_of_blocks(void)
+{
+    static const uint64_t shape[] = {4, 2, 3}, len[] = {2, 1, 1};
+    uint64_t at[12][3];
+    struct index_piece pieces[12];
+    _cleanup_(index) struct index *x = NULL;
+    struct index_tensor t;
+    size_t first, end;
+
+    for (size_t i = 0; i < ARRAY_SIZE(pieces); i++) {
+        at[i][0] = i / 6 * 2;
+        at[i][1] = i / 3 % 2;
+        at[i][2] = i % 3;
+        pieces[i] = (struct index_piece){"b", DTYPE_U8, 3, shape, at[i], len, 0, 2 * i};
+    }
+    is_int(index_bed_create(pieces, ARRAY_SIZE(pieces), files, 2, &x, NULL), 0, "created");
+    t = index_tensor(x, 0);
+    index_chunks_of_rows(x, &t, 0, 0, 1, &first, &end);
+    ok(first == 0 && end == 6, "the first rows are in the first half of the blocks");
+    index_chunks_of_rows(x, &t, 0, 3, 4, &first, &end);
+    ok(first == 6 && end == 12, "and the last ones in the other");
+}
+
 /* --- cuts that are checked as they come, and any others: to the same end --- */
 
 enum { MAX_PIECES = 64, EDGE = 4 };
@@ -562,6 +586,7 @@ int main(void)
     test_round_trip();
     test_unaligned();
     test_rows();
+    test_rows_of_blocks();
     test_cuts();
     test_create_refuses();
     test_create_sizes();
