@@ -123,12 +123,21 @@ muster: 1 blob is no tensor: left out" 'what was made, and what was left out' ||
     unlike "$(cat err)" 'left out' 'and nothing left out'
     run ckpt convert g/$golden "$TRASH/below/../abs.safetensors"
     is "$status" 1 'into a directory that is not there' || show
+    like "$(cat err)" "open $TRASH/below/..: No such file" 'which is named'
+    run ckpt convert g/$golden "$(printf '%05000d' 0)"
+    is "$status" 1 'by a name that is longer than any may be' || show
+    like "$(cat err)" 'File name too long' 'as is said'
     run ckpt convert g/$golden "$TRASH/abs.safetensors"
     is "$status:$(cat out)" "0:$TRASH/abs.safetensors" 'by a whole path' || show
-    for line in . .. / hub hub// one.safetensors; do
+    for line in . .. / // ./; do
+        run ckpt convert g/$golden $line
+        is "$status" 1 "$line is no name" || show
+        like "$(cat err)" "$line is there already: expected the name of what is to be made" 'as is said'
+    done
+    for line in hub hub// one.safetensors; do
         run ckpt convert g/$golden $line
         is "$status" 1 "not over $line" || show
-        like "$(cat err)" 'is there already' 'as is said'
+        like "$(cat err)" 'is there already, and is not written over' 'as is said'
     done
     for line in x.pt x.pth x.bin x.ckpt x.pt/ x.ckpt// .pt; do
         run ckpt convert g/$golden $line
