@@ -71,6 +71,14 @@ static int open_file(struct io *io, int dir, const char *name)
     return rc < 0 ? rc : faults_remember(real->open_file(io, dir, name), name);
 }
 
+static int open_dir(struct io *io, int dir, const char *name)
+{
+    int fd = real->open_dir(io, dir, name);
+
+    return str_starts(name, "step-") && atomic_fetch_add(&faults_bed.n_dirs, 1) > 0
+               ? faults_remember(fd, FAULTS_JOINED) : fd;
+}
+
 static ssize_t write_at(struct io *io, int fd, const void *data, size_t len,
                         uint64_t at)
 {
@@ -128,6 +136,7 @@ struct io *faults_layer(void)
 
     *ops = io_system_ops;
     ops->create = create;
+    ops->open_dir = open_dir;
     ops->open_file = open_file;
     ops->write = write_at;
     ops->read = read_at;
@@ -172,6 +181,7 @@ struct faults_play faults_save(int64_t step, const struct fault *f)
     struct faults_play p = {.step = step};
 
     faults_bed.fault = f ? *f : (struct fault){0};
+    atomic_store(&faults_bed.n_dirs, 0);
     team_run(FAULTS_WORLD, true, faults_body, &p);
     return p;
 }

@@ -11,8 +11,11 @@
 #include "ckpt/step.h"
 
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#define FAULTS_JOINED "(joined)"
 
 enum { FAULTS_WORLD = 2, FAULTS_MAX_FDS = 1024 };
 
@@ -32,7 +35,8 @@ struct fault {
     enum fault_call call;
     int error;
     bool is_done_all_the_same; /* as of a server whose answer was lost */
-    const char *file;  /* names begin so */
+    const char *file;  /* names begin so; FAULTS_JOINED: the directory of a save, as all
+                        * ranks but that which has made it have it open */
     const char *aside; /* then the root's only directory gets that name */
     unsigned limit;    /* so often; 0: always */
     unsigned after;    /* so many calls that work */
@@ -46,6 +50,7 @@ struct faults_bed {
     struct io io;
     struct io_ops ops;
     char names[FAULTS_MAX_FDS][64]; /* what is open */
+    atomic_uint n_dirs; /* of a step, opened since it was begun to be saved */
 };
 
 /* Of the test, which defines it: what is called in the layer knows no other one. */

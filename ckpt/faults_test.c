@@ -102,6 +102,22 @@ static void test_root_sync_fails(void)
     faults_end();
 }
 
+/* What a rank has written need not be on the disk because another one's is. */
+static void test_join_sync_fails(void)
+{
+    const struct fault f = {.call = FAULT_SYNC, .error = EIO, .file = FAULTS_JOINED, .limit = 1};
+    struct faults_play p;
+
+    faults_begin();
+    faults_save(1, NULL);
+    p = faults_save(2, &f);
+    ok(p.rc[0] == -EIO && p.rc[1] == -EIO, "an fsync of the directory by the other rank");
+    like(p.text[0], "rank 1: sync step-000000000002-", "who");
+    is_int(faults_bed.fault.n, 1, "came to it once");
+    is_int(faults_n_steps(), 1, "leaves no directory either");
+    faults_end();
+}
+
 /* A server did what it was asked, its answer was lost, and the question that came
  * again finds nothing to do. */
 static void test_answer_lost(void)
@@ -161,6 +177,7 @@ int main(void)
     test_sync_fails_once();
     test_close_fails();
     test_root_sync_fails();
+    test_join_sync_fails();
     test_answer_lost();
     test_moved_away();
     return tap_done();
