@@ -64,6 +64,7 @@ test_no_step() {
 test_show() {
     run ckpt show g/$golden
     is "$status:$(grep '^Checkpoint:' out)" "0:Checkpoint: $golden" "one of muster's" || show
+    is "$(grep -c '^$' out)" 2 'with an empty line before each table'
     is "$(grep '^Kind:' out)" 'Kind:       muster' 'its kind'
     is "$(grep '^Step:' out)" 'Step:       10' 'its step'
     matches "$(grep '^Saved:' out)" '^Saved:      2026-.*, by muster [^ ]*, generation 1, token 4294967296$' 'when, and by whom'
@@ -107,6 +108,26 @@ END
     is "$status:$(head -1 err)" '0:muster: converted 5 tensors, 5 B, into 1 file' 'which become one' || show
     run ckpt convert m m.d --shard-size 2
     is "$status:$(head -1 err)" '0:muster: converted 5 tensors, 5 B, into 3 files' 'or several others' || show
+}
+
+# What files say of themselves is kept where all say the same.
+test_metadata() {
+    local i
+    mkdir k
+    for i in 1 2; do
+        { printf '\360\0\0\0\0\0\0\0' && printf '%-240s' \
+            "{\"__metadata__\":{\"format\":\"pt\",\"part\":\"$i\"},\"$i\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}} " &&
+            printf x; } >k/model-0000$i-of-00002.safetensors
+    done
+    echo '{"weight_map": {"1": "model-00001-of-00002.safetensors", "2": "model-00002-of-00002.safetensors"}}' \
+        >k/model.safetensors.index.json
+    run ckpt convert k k.safetensors
+    is "$status:$(grep -c 'muster: 1 key of __metadata__ differs from file to file: left out' err)" 0:1 \
+        'what differs is left out, and told' || show
+    like "$(head -c 200 k.safetensors | tail -c +9)" '"format":"pt"' 'what does not is kept'
+    unlike "$(head -c 200 k.safetensors | tail -c +9)" '"part"' 'and no other'
+    run ckpt convert k k2.safetensors -o json
+    is "$(json metadata_left_out <out)" 1 'for programs, too' || show
 }
 
 test_convert() {
@@ -190,6 +211,26 @@ test_output() {
     is "$status:$(cat out)" 0:o/checkpoint-5 'with one slash' || show
     run ckpt prune o --keep 1
     is "$status:$(cat out)" 0: 'and that one stays' || show
+}
+
+# ls looks at no byte of what has checksums, and verify at all.
+test_flipped() {
+    cp -r g flipped
+    printf X | dd of=flipped/$golden/r00000.safetensors bs=1 seek=4096 conv=notrunc status=none
+    run ckpt ls flipped
+    is "$status:$(grep -c ' whole' out)" 0:1 'a byte that is wrong is none that ls looks at' || show
+    run ckpt verify flipped
+    is "$status:$(grep -c ' damaged ' out)" 1:1 'verify does' || show
+    like "$(cat out)" "r00000.safetensors is damaged" 'and tells the file'
+    run ckpt last-valid flipped
+    is "$status:$(cat out)" 1: 'there is none to go on from' || show
+    like "$(cat err)" "muster: passed over, damaged: $golden" 'which is told'
+    like "$(cat err)" 'muster: no valid checkpoint in flipped' 'and that no other one is there'
+    run ckpt show flipped/$golden
+    is "$status" 0 'what is in it can be shown' || show
+    run ckpt convert flipped/$golden flipped.safetensors
+    is "$status" 1 'but not converted' || show
+    ok 'nothing is left' test ! -e flipped.safetensors
 }
 
 # As many words as a verb has.
