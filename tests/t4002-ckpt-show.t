@@ -197,6 +197,35 @@ test_shard_sizes() {
     ok 'nothing is made' test ! -e sized
 }
 
+# What is not there, or something else.
+test_no_checkpoint() {
+    local verb
+    echo words >notes.txt
+    mkdir nothing
+    for verb in ls verify last-valid; do
+        run ckpt $verb missing
+        is "$status:$(cat out)" 1: "$verb of what is not there" || show
+        like "$(cat err)" 'open missing: No such file' 'which is named'
+        run ckpt $verb notes.txt
+        is "$status:$(cat out)" "$([ $verb = verify ] && echo 3 || echo 1):" "$verb of a file of something else" || show
+        like "$(cat err)" 'notes.txt is no checkpoint that is known' 'which is called so'
+    done
+    for verb in 'show notes.txt' 'convert notes.txt made'; do
+        run ckpt $verb
+        is "$status" 1 "$verb: likewise" || show
+        like "$(cat err)" 'notes.txt is no checkpoint that is known: those in a directory are told by muster ckpt ls' \
+            'which tells what lists those that are'
+    done
+    run ckpt ls nothing
+    is "$status:$(cat out):$(cat err)" '0::muster: no checkpoints' 'a list may be empty' || show
+    run ckpt ls nothing -o json
+    is "$status:$(cat out)" '0:[]' 'for programs, too' || show
+    run ckpt verify nothing
+    is "$status:$(cat err)" '1:muster: no checkpoints' 'but where nothing is nothing is whole' || show
+    run ckpt last-valid nothing
+    is "$status:$(cat err)" '1:muster: no valid checkpoint in nothing' 'nor valid' || show
+}
+
 # A directory of checkpoints may look like one itself.
 test_output() {
     trainer o 7
@@ -260,6 +289,10 @@ END
     like "$status:$(cat err)" 'expected a directory here: stores are not measured' 'where it does not'
     run ckpt ls g g
     like "$(cat err)" 'ckpt ls: one directory, and nothing else' 'what ls has'
+    run ckpt prove g
+    is "$status" 2 'what no verb is' || show
+    like "$(cat err)" "ckpt: unknown 'prove', expected ls, verify, last-valid, show, convert, push, pull, cp, prune or bench" \
+        'is told which there are'
     run ckpt verify g $golden $golden
     is "$status:$(grep -c whole out)" 0:1 'names may be many, of which each is told once' || show
     run ckpt verify g $golden nothing
