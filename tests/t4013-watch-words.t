@@ -37,6 +37,32 @@ said() {
     done | paste -sd,
 }
 
+# begin ARG...: one that goes on, until end; ask WORD...: what it says up to its choice;
+# hear TEXT: up to a line with that.
+begin() {
+    coproc WATCH { exec "$MUSTER" ckpt-watch "$@"; }
+    watch_pid=$WATCH_PID
+    kill_at_exit $watch_pid
+    exec {to}>&"${WATCH[1]}" {from}<&"${WATCH[0]}"
+}
+hear() {
+    local line
+    : >out
+    while read -r -t 60 -u $from line; do
+        echo "$line" >>out
+        case $line in *"$1"*) break ;; esac
+    done
+}
+ask() {
+    printf '%s\n' "$@" choose >&$to
+    hear '"op":"chosen"'
+}
+end() {
+    eval "exec ${WATCH[1]}>&-" 2>/dev/null
+    exec {to}>&- {from}<&-
+    wait $watch_pid 2>/dev/null
+}
+
 made() {
     local step
     rm -rf d
@@ -105,23 +131,12 @@ two_ranks() {
 
 # Of what is saved from now on it is known how many write it, of what was there it is not.
 test_ranks() {
-    local line ranks step=20 to from
+    local ranks step=20
     made
     two_ranks 15
     watch 'ranks 3' choose -- d
     is "$(said chosen step)" 15 'what was there before may be of others' || show
-    coproc WATCH { exec "$MUSTER" ckpt-watch d; }
-    kill_at_exit $WATCH_PID
-    exec {to}>&"${WATCH[1]}" {from}<&"${WATCH[0]}"
-    ask() { # ask WORD...: what it says up to the answer
-        printf '%s\n' "$@" choose >&$to
-        : >out
-        while read -r -t 60 -u $from line; do
-            case $line in *'"alive"'*) continue ;; esac
-            echo "$line" >>out
-            case $line in *'"chosen"'*) break ;; esac
-        done
-    }
+    begin d
     ask 'ranks 2'
     is "$(said chosen step)" 15 'it has looked'
     for ranks in 2 4294967299 x; do
@@ -134,7 +149,48 @@ test_ranks() {
     ask 'ranks 3'
     is "$(said chosen step)" $((step - 5)) 'of three the file of one is missing' || show
     like "$(said passed why)" 'of 3 files rng_state_<rank>.pth 2 are there' 'which is told'
-    exec {to}>&- {from}<&-
+    end
+}
+
+# What it notices without a word, and that it is there.
+test_by_itself() {
+    made
+    begin --keep 2 d
+    ask
+    ok 'who keeps some there has the directory for himself' not flock -xn d true
+    hear '"op":"alive"'
+    is "$(tail -1 out)" '{"op":"alive"}' 'from time to time it says that it is there'
+    put d 20
+    hear checkpoint-20
+    like "$(tail -1 out)" '{"op":"whole","path":"d/checkpoint-20","kind":"hf-trainer","step":20,' 'a new one is told of' || show
+    like "$(tail -1 out)" '"new":true' 'and that it is one'
+    hear 'checkpoint-10 is not kept any longer'
+    ok 'and those go that are not kept' wait_for 60 eval '[ "$(left)" = "15 20" ]' || show
+    end
+    made
+    begin d
+    ask
+    ok 'who keeps none has not' flock -xn d true
+    end
+}
+
+# A directory may be made anew, or come late.
+test_made_anew() {
+    rm -rf d old
+    begin d
+    ask
+    is "$(said chosen)" '{"op":"chosen","n":0}' 'nothing is there' || show
+    made
+    ask
+    is "$(said chosen step)" 15 'then it is' || show
+    mv d old
+    put d 7
+    ask
+    is "$(said chosen step) $(said chosen n)" '7 1' 'and then another one' || show
+    rm -r d
+    ask
+    is "$(said chosen)" '{"op":"chosen","n":0}' 'and none' || show
+    end
 }
 
 test_finish() {
