@@ -855,6 +855,7 @@ cp s3://nobody/there made --keep 1
 push p/$(name_of 1) s3://nobody/there --shard-size 1Mi
 ls p --dry-run
 verify p --best loss
+verify s3://nobody/there name --newer
 last-valid p -o json
 prune p --keep 1 --dry-run -o yaml
 show p/$(name_of 1) --ranks 2
