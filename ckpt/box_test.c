@@ -20,12 +20,15 @@ static void test_volume(void)
     struct box big = box2(0, 0, UINT64_MAX, 2);
     struct box empty = box2(0, 0, UINT64_MAX, 0);
     struct box some = {3, {0}, {4, 5, 6}};
+    struct box last = {3, {0}, {UINT64_MAX, 2, 0}};
     uint64_t n = 7;
 
     ok(box_volume(&none, &n) && n == 1, "no dimension: one element");
     ok(box_volume(&some, &n) && n == 120, "4 x 5 x 6");
     ok(!box_volume(&big, &n), "too many to count");
     ok(box_volume(&empty, &n) && n == 0, "too many times none");
+    n = 7;
+    ok(box_volume(&last, &n) && n == 0, "also where it is the last that is none");
 }
 
 static void test_contains(void)
@@ -50,6 +53,46 @@ static void test_contains(void)
         is_int(box_contains(&whole, &cases[i].b), cases[i].is_in, "case %zu",
                i);
     }
+}
+
+static void test_whole(void)
+{
+    const uint64_t shape[] = {4, 3}, zero[] = {0, 0};
+    static const struct {
+        uint64_t at[2], len[2];
+        bool is_whole;
+    } cases[] = {
+        {{0, 0}, {4, 3}, true},  {{1, 0}, {4, 3}, false}, {{0, 1}, {4, 3}, false},
+        {{0, 0}, {3, 3}, false}, {{0, 0}, {4, 2}, false},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        is_int(box_is_whole(2, shape, cases[i].at, cases[i].len), cases[i].is_whole,
+               "case %zu of a whole", i);
+    }
+    ok(box_is_whole(0, NULL, NULL, NULL), "a point is");
+    ok(box_is_whole(1, shape, zero, (const uint64_t[]){4, 9}), "other dimensions do not count");
+}
+
+/* Wherever it is cut: a text that ends, and nothing behind its room. */
+static void test_format_cut(void)
+{
+    const struct box b = box2(1, 20, 3, 4);
+    const char whole[] = "[1:4, 20:24]";
+    unsigned n_wrong = 0;
+
+    for (size_t size = 1; size < sizeof(whole) + 4; size++) {
+        char text[32];
+
+        memset(text, 'x', sizeof(text));
+        box_format(&b, text, size);
+        n_wrong += strncmp(text, whole, size - 1) != 0 ||
+                   strlen(text) != (size < sizeof(whole) ? size - 1 : sizeof(whole) - 1);
+        for (size_t i = size; i < sizeof(text); i++) {
+            n_wrong += text[i] != 'x';
+        }
+    }
+    is_int((int)n_wrong, 0, "a text is cut to fit any room");
 }
 
 static void test_meet(void)
@@ -122,6 +165,78 @@ static void test_cover(void)
     is_int(cover(&whole, mixed, 3, &r), BOX_OUTSIDE, "one reaches out");
     is_int((int)r.a, 2, "it is named");
     is_int(cover(&whole, &row, 1, &r), BOX_OUTSIDE, "other dimensions");
+}
+
+/* No dimension parts a pinwheel, nor one whose parts are pinwheels: what is missing of such a
+ * one is found between all others, whatever their order. */
+enum { WHEEL_DEPTH = 2, WHEEL_MAX = 25, WHEEL_EDGE = 25 };
+
+static size_t add_wheel(struct box *to, struct box b, int depth)
+{
+    const uint64_t x = b.at[0], y = b.at[1], n = b.len[0], m = b.len[1];
+    const uint64_t n1 = n * 2 / 5, n2 = n * 3 / 5, m1 = m * 2 / 5, m2 = m * 3 / 5;
+    const struct box parts[] = {
+        box2(x, y, n1, m2),           box2(x, y + m2, n2, m - m2),
+        box2(x + n2, y + m1, n - n2, m - m1), box2(x + n1, y, n - n1, m1),
+        box2(x + n1, y + m1, n2 - n1, m2 - m1),
+    };
+    size_t n_added = 0;
+
+    if (depth == 0) {
+        to[0] = b;
+        return 1;
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+        n_added += add_wheel(to + n_added, parts[i], depth - 1);
+    }
+    return n_added;
+}
+
+/* Whether just that hole is found, or some of it. */
+static bool finds_hole(const struct box *whole, const struct box *boxes, size_t n,
+                       const struct box *missing)
+{
+    struct box_cover r;
+
+    return cover(whole, boxes, n, &r) == BOX_HOLE && !box_is_empty(&r.hole) &&
+           box_contains(missing, &r.hole);
+}
+
+static void test_wheels(void)
+{
+    const struct box whole = box2(0, 0, WHEEL_EDGE, WHEEL_EDGE);
+    struct box boxes[WHEEL_MAX], others[WHEEL_MAX];
+    struct box_cover r;
+    size_t n = add_wheel(boxes, whole, WHEEL_DEPTH);
+    unsigned n_wrong = 0;
+
+    is_int((int)n, WHEEL_MAX, "a pinwheel of pinwheels");
+    is_int(cover(&whole, boxes, n, &r), 0, "is whole");
+    for (size_t i = 0; i < n; i++) {
+        for (size_t turn = 0; turn < n - 1; turn++) {
+            for (size_t k = 0; k < n - 1; k++) {
+                size_t from = (k + turn) % (n - 1);
+
+                others[k] = boxes[from < i ? from : from + 1];
+            }
+            n_wrong += !finds_hole(&whole, others, n - 1, &boxes[i]);
+        }
+        for (uint32_t d = 0; d < 2; d++) { /* its last row or column alone */
+            struct box missing = boxes[i];
+
+            memcpy(others, boxes, sizeof(others));
+            others[i].len[d]--;
+            missing.at[d] += missing.len[d] - 1;
+            missing.len[d] = 1;
+            n_wrong += !finds_hole(&whole, others, n, &missing);
+            others[i] = boxes[i]; /* and its first one */
+            others[i].at[d]++;
+            others[i].len[d]--;
+            missing.at[d] = boxes[i].at[d];
+            n_wrong += !finds_hole(&whole, others, n, &missing);
+        }
+    }
+    is_int((int)n_wrong, 0, "and what is missing of one is told");
 }
 
 /* Any cut of a small tensor against a count of each element. */
@@ -248,6 +363,12 @@ static void test_copy(void)
     memset(target, 0xff, sizeof(target));
     copy(&part, target, &to, source, &from);
     ok(target[0] == 0xffff, "nothing of an empty part");
+    is_int(box_next_byte(&part, 2, &from, 0) == UINT64_MAX, 1, "which has no byte");
+    part.len[2] = 2;
+    part.len[0] = 0;
+    copy(&part, target, &to, source, &from);
+    ok(target[0] == 0xffff, "nor of one without a row");
+    is_int(box_next_byte(&part, 2, &from, 0) == UINT64_MAX, 1, "nor has that one");
     copy(&point, target, &point, source, &point);
     ok(target[0] == source[0] && target[1] == 0xffff, "one element of a point");
 }
@@ -307,23 +428,23 @@ static void test_copy_bytes(void)
 }
 
 /* Each range of a small tensor: the pieces follow each other without a gap. */
-static void test_flat(void)
+static void check_flat(const struct box *whole, uint64_t volume_of_it)
 {
-    struct box whole = {3, {0}, {3, 4, 5}}, pieces[BOX_MAX_FLAT];
+    struct box pieces[BOX_MAX_FLAT];
     unsigned n_wrong = 0;
     size_t most = 0;
 
-    for (uint64_t begin = 0; begin <= 60; begin++) {
-        for (uint64_t end = begin; end <= 60; end++) {
-            size_t n = box_from_flat(&whole, begin, end, pieces);
+    for (uint64_t begin = 0; begin <= volume_of_it; begin++) {
+        for (uint64_t end = begin; end <= volume_of_it; end++) {
+            size_t n = box_from_flat(whole, begin, end, pieces);
             uint64_t at = begin, volume;
 
             for (size_t i = 0; i < n; i++) {
-                n_wrong += !box_contains(&whole, &pieces[i]) ||
-                           box_first(&whole, &pieces[i]) != at;
+                n_wrong += !box_contains(whole, &pieces[i]) ||
+                           box_first(whole, &pieces[i]) != at;
                 box_volume(&pieces[i], &volume);
                 at += volume;
-                n_wrong += box_end(&whole, &pieces[i]) != at;
+                n_wrong += box_end(whole, &pieces[i]) != at;
             }
             n_wrong += at != end;
             most = n > most ? n : most;
@@ -331,6 +452,17 @@ static void test_flat(void)
     }
     is_int((int)n_wrong, 0, "each range, in its order");
     is_int((int)most, 5, "at most twice the dimensions less one");
+    ok(box_from_flat(whole, 0, volume_of_it, pieces) == 1 && box_equal(&pieces[0], whole),
+       "all of it is one");
+}
+
+static void test_flat(void)
+{
+    const struct box odd = {3, {0}, {3, 4, 5}}, even = {3, {0}, {4, 4, 6}};
+    struct box pieces[BOX_MAX_FLAT];
+
+    check_flat(&odd, 60);
+    check_flat(&even, 96);
     is_int((int)box_from_flat(&(struct box){0}, 0, 1, pieces), 1, "a point");
     is_int((int)box_from_flat(&(struct box){0}, 0, 0, pieces), 0, "none of it");
 }
@@ -339,8 +471,11 @@ int main(void)
 {
     test_volume();
     test_contains();
+    test_whole();
+    test_format_cut();
     test_meet();
     test_cover();
+    test_wheels();
     test_random_covers();
     test_copy();
     test_copy_bytes();

@@ -459,6 +459,60 @@ static void test_skip(void)
     muster_ckpt_close(ck);
 }
 
+/* What the agent says, whichever save it is asked for; and how often it heard that none comes. */
+static int agent_says;
+static size_t n_aborted;
+
+static int reserve_of_agent(void *self, const struct save_job *job, struct error *e)
+{
+    (void)self, (void)job;
+    return error_text(e, agent_says, "the agent says so");
+}
+
+static void count_abort(void *self, const struct save_job *job)
+{
+    (void)self, (void)job;
+    n_aborted++;
+}
+
+/* Where the agent has no memory for a save of that size, or none at all, the ranks write it
+ * themselves; what is over soon, or would fail as well, is no reason to. */
+static void test_ways(void)
+{
+    static const struct {
+        int says;
+        bool is_saved;
+        const char *name;
+    } cases[] = {
+        {EBUSY, false, "its memory is taken by earlier saves"},
+        {ENOSPC, false, "the disk is full"},
+        {ECONNABORTED, false, "a rank is gone"},
+        {ENOMEM, true, "it has not so much memory"},
+        {ENOTSUP, true, "it does not save"},
+        {EIO, true, "it does not answer"},
+    };
+    static const struct save_ops ops = {.reserve = reserve_of_agent, .abort = count_abort};
+    struct muster m = {.world = 1};
+    struct muster_ckpt *ck = open_one(&m, NULL, NULL);
+    int64_t step = -1;
+
+    save(ck, 1);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        int64_t next = 10 + (int64_t)i;
+
+        agent_says = cases[i].says;
+        ck->agent.ops = &ops;
+        is_int(muster_ckpt_save(ck, next, 0, NULL), cases[i].is_saved ? 0 : -cases[i].says,
+               "the agent says that %s: %s", cases[i].name, muster_ckpt_error_text(ck));
+        ck->agent.ops = NULL;
+        is_int((int)n_aborted, (int)i + 1, "it hears that nothing comes of it");
+        is_int(muster_ckpt_latest(ck, next + 1, &step), 0, "up to there is one");
+        is_int(step == next, cases[i].is_saved, "which is %s that save",
+               cases[i].is_saved ? "of" : "not of");
+    }
+    muster_ckpt_close(ck);
+}
+
 static void test_nonsense(void)
 {
     static const char *const cases[][3] = {
@@ -536,6 +590,7 @@ int main(void)
     test_job_says_steps();
     test_where();
     test_skip();
+    test_ways();
     test_nonsense();
     test_requests();
     fs_remove_tree(root, &e);

@@ -11,6 +11,7 @@
 #include "tests/lib/tap.h"
 
 #include <errno.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -217,6 +218,32 @@ static void test_own(void)
 }
 
 /* An empty one would be the newest, and the ones before would go for it. */
+/* Closed before all ranks have met at a fence. */
+static void save_and_leave(void *arg, const struct muster_ckpt_group *group)
+{
+    struct muster_ckpt *ck = api_bed_open(root, "left", group, NULL);
+    int32_t v = 1;
+    struct muster_ckpt_tensor t = {.name = "v", .dtype = MUSTER_I32, .data = &v};
+    int *rcs = arg;
+
+    rcs[group->rank] = muster_ckpt_tensor(ck, &t) |
+                       muster_ckpt_save(ck, 1, MUSTER_CKPT_LAZY, NULL);
+    muster_ckpt_close(ck);
+}
+
+static void test_left(void)
+{
+    char pattern[API_BED_ROOT_BYTES + 32];
+    int rcs[2] = {-1, -1};
+    glob_t found = {0};
+
+    team_run(2, false, save_and_leave, rcs);
+    ok(rcs[0] == 0 && rcs[1] == 0, "a lazy save of two ranks, which both close it at once");
+    snprintf(pattern, sizeof(pattern), "%s/left/step-*", root);
+    is_int(glob(pattern, 0, NULL, &found), GLOB_NOMATCH, "comes to nothing, which leaves nothing");
+    globfree(&found);
+}
+
 static void test_nothing(void)
 {
     static const char *const what[6] = {"nothing", "something of one rank", "lazily nothing",
@@ -508,6 +535,7 @@ int main(int argc, char **argv)
     api_bed_begin(root);
     test_differ();
     test_nothing();
+    test_left();
     test_own();
     test_moved();
     test_apart();

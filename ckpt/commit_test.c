@@ -157,6 +157,7 @@ static void test_writer(void)
         "\"0123456789abcdeffedcba9876543210\",\"n_files\":9,\"total_bytes\":77}\n";
     _buf_ struct buf b = {0}, odd = {0};
     struct commit c = {0}, o = some;
+    char cut[2 * COMMIT_WRITER_BYTES];
     struct error e = {0};
 
     buf_printf(&b, "%sxxh3 %016llx\n", old,
@@ -169,6 +170,11 @@ static void test_writer(void)
     is_int(commit_decode(odd.data, odd.len, &c, &e), 0, "odd ones are read (%s)", e.text);
     is_str(c.version, "a__b____-1", "what is not plain is none");
     is_int((int)strlen(c.host), 64, "a long name");
+    memset(cut, '!', sizeof(cut));
+    commit_put_writer(cut, LONG LONG);
+    ok(strlen(cut) == 64 && cut[65] == '!', "a longer one is cut");
+    commit_put_writer(cut, "!~");
+    is_str(cut, "!~", "the first and the last that are plain");
 }
 
 /* Behind something else. */
@@ -189,6 +195,7 @@ static void test_damage(void)
 {
     _buf_ struct buf b = {0};
     struct commit c = {.step = 1};
+    struct error e = {0};
     unsigned n_taken = 0;
 
     commit_encode(&some, &b);
@@ -205,6 +212,8 @@ static void test_damage(void)
         n_taken += commit_decode(cut, len, &c, NULL) == 0;
     }
     is_int((int)n_taken, 0, "each length that is cut");
+    commit_decode(b.data, 9, &c, &e);
+    like(e.text, "COMMIT is cut or damaged: its 9 bytes", "which is told");
     buf_putc(&b, '\n');
     is_int(commit_decode(b.data, b.len, &c, NULL), -ERR_FORMAT, "one byte more");
     is_int((int)c.step, 1, "nothing is written");
@@ -223,6 +232,9 @@ static void test_lines(void)
         {"\"step\":1200", "\"step\":12.0", -ERR_FORMAT},
         {"\"generation\":3", "\"generation\":\"3\"", -ERR_FORMAT},
         {"\"generation\":3", "\"generation\":4294967296", -ERR_FORMAT},
+        {"\"generation\":3", "\"generation\":4294967295", 0},
+        {"\"uuid\":", "\"id\":", -ERR_FORMAT},
+        {"\"manifest_digest\":", "\"digest\":", -ERR_FORMAT},
         {"aabb", "AABB", -ERR_FORMAT},
         {"ddeeff", "ddeef", -ERR_FORMAT},
         {"fedc", "xedc", -ERR_FORMAT},

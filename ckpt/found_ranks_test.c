@@ -117,6 +117,38 @@ static void test_said(void)
 #undef NONE
 }
 
+/* A number that is none of ranks says nothing: whatever it is multiplied with is none. */
+static void test_said_too_much(void)
+{
+    static const struct {
+        const char *file, *says;
+        int rc;
+    } cases[] = {
+        {"mp_rank_00_model_states.pt", "dp_world_size=1 mp_world_size=10000000", -ENOENT},
+        {"mp_rank_00_model_states.pt", "dp_world_size=1 mp_world_size=10000001", 0},
+        {"zero_pp_rank_0_mp_rank_00_model_states.pt", "dp_world_size=10000000 mp_world_size=1",
+         -ENOENT},
+        {"zero_pp_rank_0_mp_rank_00_model_states.pt", "dp_world_size=10000001 mp_world_size=1",
+         0},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct found_facts facts;
+        struct error e = {0};
+        struct others_bed b;
+        char path[256];
+
+        others_bed_open(&b);
+        others_bed_put_all(&b, "global_step5", cases[i].file);
+        snprintf(path, sizeof(path), "global_step5/%s", cases[i].file);
+        last_bed_put_dict(b.dir, path, cases[i].says);
+        is_int(others_bed_check(&b, "global_step5", &facts, &e), cases[i].rc, "%s (%s)",
+               cases[i].says, e.text);
+        like(e.text, cases[i].rc < 0 ? "of 10000000 files" : "", "and how many");
+        others_bed_close(&b);
+    }
+}
+
 /* Of those that do not say it, which are short by what lies beside them. */
 static void test_beside(void)
 {
@@ -224,6 +256,7 @@ int main(void)
 {
     test_world();
     test_said();
+    test_said_too_much();
     test_beside();
     test_beside_counted();
     test_lacks();

@@ -2,6 +2,8 @@
 #include <config.h>
 
 #include "base/cleanup.h"
+#include "ckpt/arrays.h"
+#include "ckpt/box.h"
 #include "ckpt/index_bed.h"
 #include "tests/lib/tap.h"
 
@@ -145,6 +147,30 @@ static void test_rows(void)
     t = index_tensor(x, 1);
     index_chunks_of_rows(x, &t, 1, 8, 9, &first, &end);
     ok(first == 0 && end == 2, "all where it is cut by columns");
+}
+
+/* Rows, each of them cut in both other dimensions. */
+static void test_rows_of_blocks(void)
+{
+    static const uint64_t shape[] = {4, 2, 3}, len[] = {2, 1, 1};
+    uint64_t at[12][3];
+    struct index_piece pieces[12];
+    _cleanup_(index) struct index *x = NULL;
+    struct index_tensor t;
+    size_t first, end;
+
+    for (size_t i = 0; i < ARRAY_SIZE(pieces); i++) {
+        at[i][0] = i / 6 * 2;
+        at[i][1] = i / 3 % 2;
+        at[i][2] = i % 3;
+        pieces[i] = (struct index_piece){"b", DTYPE_U8, 3, shape, at[i], len, 0, 2 * i};
+    }
+    is_int(index_bed_create(pieces, ARRAY_SIZE(pieces), files, 2, &x, NULL), 0, "created");
+    t = index_tensor(x, 0);
+    index_chunks_of_rows(x, &t, 0, 0, 1, &first, &end);
+    ok(first == 0 && end == 6, "the first rows are in the first half of the blocks");
+    index_chunks_of_rows(x, &t, 0, 3, 4, &first, &end);
+    ok(first == 6 && end == 12, "and the last ones in the other");
 }
 
 /* --- cuts that are checked as they come, and any others: to the same end --- */
@@ -315,6 +341,72 @@ static void test_create_refuses(void)
     }
 }
 
+/* What of a tensor, or of its file, there cannot be; of what is cut into slices, too. */
+static void test_create_sizes(void)
+{
+    enum { BLOCK = 4 << 20 };
+    const struct index_file file = {NUMBERS(1), 1};
+    const struct {
+        struct index_piece pieces[2];
+        size_t n;
+        const char *why; /* NULL: it can be */
+    } cases[] = {
+        {{{"w", DTYPE_U8, 2, NUMBERS(UINT64_C(1) << 63, 4), NUMBERS(0, 0),
+           NUMBERS(UINT64_C(1) << 63, 4), 0, 0}}, 1, "its shape has no size in bytes"},
+        {{{"w", DTYPE_F32, 1, NUMBERS(UINT64_C(1) << 63), NUMBERS(0),
+           NUMBERS(UINT64_C(1) << 63), 0, 0}}, 1, "its shape has no size in bytes"},
+        {{{"w", DTYPE_U8, 3, NUMBERS(UINT64_C(1) << 63, 4, 0), NUMBERS(0, 0, 0),
+           NUMBERS(UINT64_C(1) << 63, 4, 0), 0, 0}}, 1, NULL},
+        {{{"w", DTYPE_F4, 1, NUMBERS(4), NUMBERS(0), NUMBERS(4), 0, BLOCK - 2}}, 1, NULL},
+        {{{"w", DTYPE_F4, 1, NUMBERS(4), NUMBERS(0), NUMBERS(4), 0, BLOCK - 1}}, 1,
+         "and its file has 1 blocks"},
+        {{{"w", DTYPE_F4, 1, NUMBERS(8), NUMBERS(0), NUMBERS(4), 0, 0},
+          {"w", DTYPE_F4, 1, NUMBERS(8), NUMBERS(4), NUMBERS(4), 0, BLOCK - 1}}, 2,
+         "chunk 1 ends at 4194305, and its file has 1 blocks"},
+        {{{"w", DTYPE_U8, 1, NUMBERS(4), NUMBERS(0), NUMBERS(2), 0, 0},
+          {"w", DTYPE_U8, 1, NUMBERS(4), NUMBERS(2), NUMBERS(2), 0, BLOCK - 2}}, 2, NULL},
+        {{{"w", DTYPE_U8, 1, NUMBERS(4), NUMBERS(0), NUMBERS(2), 0, 0},
+          {"w", DTYPE_U8, 1, NUMBERS(4), NUMBERS(2), NUMBERS(2), 0, BLOCK - 1}}, 2,
+         "chunk 1 ends at 4194305, and its file has 1 blocks"},
+        {{{"w", DTYPE_U8, 0, NULL, NULL, NULL, 0, BLOCK}}, 1, "and its file has 1 blocks"},
+        {{{"w", DTYPE_U8, 2, NUMBERS(0, 3), NUMBERS(0, 0), NUMBERS(0, 4), 0, 0}}, 1,
+         "a piece [0:0, 0:4] lies outside"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(index) struct index *x = NULL;
+        struct error e = {0};
+
+        is_int(index_bed_create(cases[i].pieces, cases[i].n, &file, 1, &x, &e),
+               cases[i].why ? -EINVAL : 0, "case %zu of sizes: %s", i, e.text);
+        ok(!cases[i].why || strstr(e.text, cases[i].why), "and why");
+    }
+}
+
+/* For whoever reads all of a tensor its chunks come as they lie in files. */
+static void test_order(void)
+{
+    const struct index_piece pieces[] = {
+        {"w", DTYPE_U8, 1, NUMBERS(6), NUMBERS(0), NUMBERS(2), 1, 100},
+        {"w", DTYPE_U8, 1, NUMBERS(6), NUMBERS(2), NUMBERS(2), 0, 200},
+        {"w", DTYPE_U8, 1, NUMBERS(6), NUMBERS(4), NUMBERS(2), 0, 50},
+    };
+    static const uint64_t should[][2] = {{0, 50}, {0, 200}, {1, 100}};
+    _cleanup_(index) struct index *x = NULL;
+    struct index_tensor t;
+    struct error e = {0};
+
+    is_int(index_bed_create(pieces, ARRAY_SIZE(pieces), files, 2, &x, &e), 0, "created (%s)",
+           e.text);
+    t = index_tensor(x, 0);
+    for (size_t k = 0; k < ARRAY_SIZE(should); k++) {
+        struct index_chunk c = index_chunk(x, &t, 0, k);
+
+        ok(c.file == should[k][0] && c.begin == should[k][1], "chunk %zu: file %u at %llu", k,
+           c.file, (unsigned long long)c.begin);
+    }
+}
+
 /* Where an array of numbers lies in an encoded index. */
 static uint64_t *find_array(struct buf *b, const char *name)
 {
@@ -351,6 +443,17 @@ static void test_decode_refuses(void)
         {"chunk_begins", 1, UINT64_MAX, "no size"},
         {"chunk_files", 0, 2, "in file 2 of 2"}, /* and the next one in file 0 */
     };
+    static const struct {
+        const char *array;
+        size_t i;
+        uint8_t value;
+        const char *why;
+    } bytes[] = {
+        {"dtypes", 2, N_DTYPES, "tensor 2: type "},
+        {"n_dims", 1, BOX_MAX_DIMS + 1, "not as many"},
+        {"names", 6, '\0', "tensor 1 has a zero byte in its name"},
+        {"names", 4, 'm', "tensor 'mtep' comes after 'none'"},
+    };
     _cleanup_(index) struct index *x = NULL;
     _buf_ struct buf b = {0};
     struct error e = {0};
@@ -373,8 +476,64 @@ static void test_decode_refuses(void)
         index_destroy(read);
         *number = before;
     }
+    for (size_t i = 0; i < ARRAY_SIZE(bytes); i++) {
+        uint8_t *byte = (uint8_t *)find_array(&b, bytes[i].array) + bytes[i].i, before = *byte;
+        struct index *read = NULL;
+
+        *byte = bytes[i].value;
+        is_int(index_decode(b.data, b.len, &read, &e), -ERR_FORMAT, "%s[%zu] = %u",
+               bytes[i].array, bytes[i].i, bytes[i].value);
+        like(e.text, bytes[i].why, "and why");
+        index_destroy(read);
+        *byte = before;
+    }
     is_int(index_decode(b.data, b.len - 1, &x, &e), -ERR_FORMAT, "cut");
     is_int(index_decode(b.data, 3, &x, &e), -ERR_FORMAT, "cut to 3 bytes");
+}
+
+/* Arrays of which one has another length than those beside it. */
+static void test_decode_lengths(void)
+{
+    enum { N = 11 };
+    static const char *const alike[] = {"dtypes", "n_dims", "chunk_ends", "chunk_begins"};
+
+    for (size_t i = 0; i < 2 * ARRAY_SIZE(alike); i++) {
+        void *data[N] = {0};
+        struct array fields[N] = {
+            {"names", DTYPE_U8, &data[0], 0}, {"name_ends", DTYPE_U64, &data[1], 0},
+            {"dtypes", DTYPE_U8, &data[2], 0}, {"n_dims", DTYPE_U8, &data[3], 0},
+            {"shapes", DTYPE_U64, &data[4], 0}, {"chunk_ends", DTYPE_U64, &data[5], 0},
+            {"chunk_files", DTYPE_U32, &data[6], 0}, {"chunk_begins", DTYPE_U64, &data[7], 0},
+            {"chunk_boxes", DTYPE_U64, &data[8], 0}, {"block_ends", DTYPE_U64, &data[9], 0},
+            {"blocks", DTYPE_U64, &data[10], 0},
+        };
+        _cleanup_(index) struct index *x = NULL, *read = NULL;
+        _st_file_ struct st_file f = {0};
+        _buf_ struct buf b = {0}, changed = {0};
+        struct error e = {0};
+        const char *encoded;
+        char why[64];
+        size_t len;
+
+        index_bed_create(some, ARRAY_SIZE(some), files, 2, &x, NULL);
+        encoded = index_bytes(x, &len);
+        buf_append(&b, encoded, len);
+        buf_append(&b, "12345678", 8); /* behind the last array there is some more */
+        if (arrays_find(b.data, len, "index", fields, N, &f, &e) < 0) {
+            bail_out("no arrays: %s", e.text);
+        }
+        for (size_t k = 0; k < N; k++) {
+            if (strcmp(fields[k].name, alike[i / 2]) == 0) {
+                fields[k].n += i % 2 ? 1 : (size_t)-1;
+            }
+        }
+        arrays_encode(fields, N, NULL, 0, &changed, NULL);
+        arrays_free(b.data, len, fields, N);
+        is_int(index_decode(changed.data, changed.len, &read, &e), -ERR_FORMAT, "%s of '%s'",
+               i % 2 ? "one more" : "one less", alike[i / 2]);
+        snprintf(why, sizeof(why), "of '%s', expected ", alike[i / 2]);
+        like(e.text, why, "said so");
+    }
 }
 
 /* More than one thread looks through: each of them finds what is wrong, also where the part
@@ -427,9 +586,13 @@ int main(void)
     test_round_trip();
     test_unaligned();
     test_rows();
+    test_rows_of_blocks();
     test_cuts();
     test_create_refuses();
+    test_create_sizes();
+    test_order();
     test_decode_refuses();
+    test_decode_lengths();
     test_many();
     return tap_done();
 }

@@ -115,8 +115,10 @@ static void put_word(struct buf *pickle, const char *word)
     } else if (*value == '{') {
         buf_puts(pickle, "}(");
     } else {
-        buf_putc(pickle, 'M');
-        put(pickle, strtoull(value, NULL, 10), 2);
+        uint64_t n = strtoull(value, NULL, 10);
+
+        buf_putc(pickle, n <= UINT16_MAX ? 'M' : 'J');
+        put(pickle, n, n <= UINT16_MAX ? 2 : 4);
     }
 }
 

@@ -62,6 +62,20 @@ static void test_round_trip(void)
     ok(back.wall_ns / 1000000 == m.wall_ns / 1000000, "the time");
     is_int(manifest_encode(&back, &again, &e), 0, "written again");
     is_str(buf_str(&again), buf_str(&b), "as it was");
+    ok(b.data[b.len - 1] == '\n', "it ends with a line");
+}
+
+static void test_no_state(void)
+{
+    struct manifest m = some();
+    _manifest_ struct manifest back = {0};
+    _buf_ struct buf b = {0};
+    struct error e = {0};
+
+    m.state = NULL;
+    is_int(manifest_encode(&m, &b, &e), 0, "written without a state (%s)", e.text);
+    is_int(manifest_decode(b.data, b.len, &back, &e), 0, "read (%s)", e.text);
+    ok(!back.state && back.n_blobs == 2, "which has none, and all else");
 }
 
 static void test_names(void)
@@ -91,7 +105,7 @@ static void test_names(void)
 
 static void test_encode_refuses(void)
 {
-    struct manifest_file twice[] = {files[0], files[0]};
+    struct manifest_file twice[] = {files[0], files[1], files[0]};
     struct manifest_file path[] = {{"../etc", 1, {1, 1}}};
     char list[] = "[1]", keys[] = "{\"a\":1,\"a\":2}";
     _buf_ struct buf b = {0};
@@ -99,9 +113,8 @@ static void test_encode_refuses(void)
     struct error e = {0};
 
     m.files = twice;
-    m.n_files = 2;
     m.index = 0;
-    is_int(manifest_encode(&m, &b, &e), -EINVAL, "two files of one name");
+    is_int(manifest_encode(&m, &b, &e), -EINVAL, "two files of one name, not beside each other");
     like(e.text, "lists 'r00000.safetensors' twice", "and why");
     m.files = path;
     m.n_files = 1;
@@ -150,6 +163,8 @@ static void test_decode_refuses(void)
         {"\"step\":1200", "\"step\":1200,\"step\":1201", "no JSON object"},
         {"\"uuid\":\"", "\"uuid\":\"0", "wrong one"},
         {"\"time\":", "\"time\":9", "wrong one"},
+        {"\"time\":", "\"time\":1e10,\"was\":", "wrong one"},
+        {"\"blobs\":[", "\"blobs\":[1,", "blob 0"},
     };
     struct manifest m = some();
     _buf_ struct buf b = {0};
@@ -164,8 +179,9 @@ static void test_decode_refuses(void)
         buf_append(&changed, b.data, (size_t)(at - b.data));
         buf_puts(&changed, cases[i].put);
         buf_puts(&changed, at + strlen(cases[i].find));
-        ok(manifest_decode(changed.data, changed.len, &read, &e) < 0,
-           "'%s' for '%s'", cases[i].put, cases[i].find);
+        is_int(manifest_decode(changed.data, changed.len, &read, &e),
+               i == 0 ? -ERR_VERSION : -ERR_FORMAT, "'%s' for '%s'", cases[i].put,
+               cases[i].find);
         like(e.text, cases[i].why, "and why");
     }
     for (size_t len = 0; len < b.len - 1; len++) {
@@ -176,6 +192,73 @@ static void test_decode_refuses(void)
             manifest_release(&read);
         }
     }
+}
+
+/* Values at the ends of what may be. */
+static void test_ends(void)
+{
+    static const struct {
+        const char *find, *put;
+    } cases[] = {
+        {"\"time\":", "\"time\":0,\"was\":"},
+        {"\"time\":", "\"time\":9999999999,\"was\":"},
+        {"\"step\":1200", "\"step\":0"},
+        {"\"step\":1200", "\"step\":9223372036854775807"},
+        {"\"generation\":3", "\"generation\":4294967295"},
+        {"\"bytes\":8192", "\"bytes\":0"},
+    };
+    struct manifest m = some();
+    _buf_ struct buf b = {0};
+
+    manifest_encode(&m, &b, NULL);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _manifest_ struct manifest read = {0};
+        _buf_ struct buf changed = {0};
+        struct error e = {0};
+        const char *at = strstr(b.data, cases[i].find);
+
+        buf_append(&changed, b.data, (size_t)(at - b.data));
+        buf_puts(&changed, cases[i].put);
+        buf_puts(&changed, at + strlen(cases[i].find));
+        is_int(manifest_decode(changed.data, changed.len, &read, &e), 0, "'%s' is taken (%s)",
+               cases[i].put, e.text);
+    }
+}
+
+/* A state that makes it as long as one may be, and so many bytes more. */
+static int encode_long(int more, struct buf *b, struct error *e)
+{
+    static char short_state[] = "{\"a\":\"\"}";
+    _buf_ struct buf with_none = {0}, state_of_it = {0};
+    struct manifest m = some();
+    size_t n;
+
+    m.state = short_state;
+    manifest_encode(&m, &with_none, NULL);
+    n = (size_t)((int64_t)(MANIFEST_MAX_BYTES - with_none.len) + more);
+    buf_puts(&state_of_it, "{\"a\":\"");
+    memset(buf_reserve(&state_of_it, n), 'x', n);
+    state_of_it.len += n;
+    buf_puts(&state_of_it, "\"}");
+    m.state = state_of_it.data;
+    return manifest_encode(&m, b, e);
+}
+
+static void test_longest(void)
+{
+    _manifest_ struct manifest back = {0};
+    _buf_ struct buf b = {0}, longer = {0};
+    struct error e = {0};
+
+    if (tap_valgrind()) {
+        skip("64 MiB of a state, of which each byte is looked at many times");
+        return;
+    }
+    is_int(encode_long(0, &b, &e), 0, "as long as one may be (%s)", e.text);
+    is_int((long long)b.len, (long long)MANIFEST_MAX_BYTES, "to the byte");
+    is_int(manifest_decode(b.data, b.len, &back, &e), 0, "is read (%s)", e.text);
+    is_int(encode_long(1, &longer, &e), -EINVAL, "a byte more is not written");
+    like(e.text, "a manifest of 67108865 bytes, and at most 67108864", "and why");
 }
 
 /* As long as any may be; nothing is read of one that is longer. */
@@ -248,9 +331,12 @@ static void test_commit(void)
 int main(void)
 {
     test_round_trip();
+    test_no_state();
     test_names();
     test_encode_refuses();
     test_decode_refuses();
+    test_ends();
+    test_longest();
     test_sizes();
     test_sum();
     test_commit();

@@ -223,10 +223,31 @@ static void test_refuses(void)
        "two bytes");
 }
 
+/* Of several pieces none need begin with a byte of what they make together. */
+static void test_nibbles_in_pieces(void)
+{
+    static const uint64_t eight[] = {8}, four[] = {4}, zero[] = {0};
+    const struct index_piece halves[] = {{"q", DTYPE_F4, 1, eight, zero, four, 0, 10},
+                                         {"q", DTYPE_F4, 1, eight, four, four, 0, 20}};
+    _cleanup_(index) struct index *x = NULL;
+
+    index_bed_create(halves, 2, files, 1, &x, NULL);
+    for (int is_whole = 0; is_whole < 2; is_whole++) {
+        const struct plan_want want = {0, zero, eight, is_whole};
+        _plan_ struct plan p = {0};
+        struct error e = {0};
+
+        is_int(plan_make(x, &want, 1, 64, &p, &e), -EINVAL, "all nibbles of two pieces");
+        like(e.text, "tensor 'q': elements of 4 bits can only be read all together, from one "
+             "piece", "and why");
+    }
+}
+
 int main(void)
 {
     test_all_boxes();
     test_spans();
     test_refuses();
+    test_nibbles_in_pieces();
     return tap_done();
 }

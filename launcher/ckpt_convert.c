@@ -125,19 +125,19 @@ int ckpt_convert_contents(const struct ckpt_options *o, const struct contents *c
 int ckpt_convert_check(const struct ckpt_options *o, const char *to, struct error *e)
 {
     static const char *const others[] = {".pt", ".pth", ".bin", ".ckpt"};
-    size_t len = strlen(to);
+    char name[PATH_MAX];
+    size_t len;
 
-    while (len > 0 && to[len - 1] == '/') {
-        len--;
+    str_copy(name, sizeof(name), to);
+    for (len = strlen(name); len > 0 && name[len - 1] == '/'; len--) {
+        name[len - 1] = '\0';
     }
-    if (to[len] == '/' && len > 12 && strncmp(to + len - 12, ".safetensors", 12) == 0) {
+    if (to[len] == '/' && str_ends(name, ".safetensors")) {
         return error_text(e, ERR_USAGE, "ckpt convert: %.100s has the name of a file, and the "
                           "slash of a directory: expected one of the two", to);
     }
     for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
-        size_t n = strlen(others[i]);
-
-        if (len > n && strncmp(to + len - n, others[i], n) == 0) {
+        if (str_ends(name, others[i])) {
             return error_text(e, ERR_USAGE, "ckpt convert: %.100s has the name of a file that "
                               "convert does not write: expected NAME.safetensors, or the name of "
                               "a directory", to);

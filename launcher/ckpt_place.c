@@ -147,26 +147,30 @@ int ckpt_place_refuse_itself(const char *to, struct error *e)
                       "copy is to lie in", to);
 }
 
+/* Takes the last name off a path, with the slashes behind it; how long what is left is. */
+static size_t go_up(char *path, size_t len)
+{
+    while (len > 0 && path[len - 1] == '/') {
+        len--;
+    }
+    while (len > 0 && path[len - 1] != '/') {
+        len--;
+    }
+    path[len] = '\0';
+    return len;
+}
+
 int ckpt_place_make(const char *path, size_t *ret_there, struct error *e)
 {
     char partial[PATH_MAX];
     struct stat st;
     size_t len = strlen(path);
 
-    *ret_there = len;
     str_copy(partial, sizeof(partial), path);
-    if (len < sizeof(partial)) {
-        while (len > 0 && lstat(partial, &st) < 0 && errno == ENOENT) {
-            while (len > 0 && partial[len - 1] == '/') {
-                len--;
-            }
-            while (len > 0 && partial[len - 1] != '/') {
-                len--;
-            }
-            partial[len] = '\0';
-        }
-        *ret_there = len;
+    while (len > 0 && len < sizeof(partial) && lstat(partial, &st) < 0 && errno == ENOENT) {
+        len = go_up(partial, len);
     }
+    *ret_there = len;
     return fs_mkdirs(path, e);
 }
 
@@ -185,34 +189,20 @@ void ckpt_place_unmake(const char *path, size_t there)
     size_t len = strlen(path);
 
     str_copy(partial, sizeof(partial), path);
-    while (len > there && len < sizeof(partial)) {
-        while (len > there && partial[len - 1] == '/') {
-            len--;
-        }
-        partial[len] = '\0';
-        if (len <= there || is_in_use(partial) || rmdir(partial) < 0) {
-            return;
-        }
-        while (len > there && partial[len - 1] != '/') {
-            len--;
-        }
+    while (len > there && len < sizeof(partial) && !is_in_use(partial) && rmdir(partial) == 0) {
+        len = go_up(partial, len);
     }
 }
 
-/* `whole` gets the path of the directory. What is only read may be weights alone. */
-static int find(const char *path, bool is_read, char whole[PATH_MAX], struct found *ret,
-                struct error *e)
+static bool is_known(int dir, const char *name, struct found *ret)
 {
-    const char *name;
-    _close_ int dir = open_above(path, whole, &name, e);
+    return found_renamed(io_system(), dir, name, ret) || found_one(io_system(), dir, name, ret);
+}
 
-    if (dir >= 0 && !found_renamed(io_system(), dir, name, ret) &&
-        !found_one(io_system(), dir, name, ret) &&
-        !(is_read && found_weights(io_system(), dir, name, ret))) {
-        return error_text(e, ENOENT, "%s is no checkpoint that is known: those in a "
-                          "directory are told by muster ckpt ls", path);
-    }
-    return dir < 0 ? dir : take_fd(&dir);
+static int fail_unknown(const char *path, struct error *e)
+{
+    return error_text(e, ENOENT, "%s is no checkpoint that is known: those in a directory are "
+                      "told by muster ckpt ls", path);
 }
 
 int ckpt_place_refuse_renamed(int dir, const char *name, struct error *e)
@@ -230,16 +220,28 @@ int ckpt_place_refuse_renamed(int dir, const char *name, struct error *e)
 int ckpt_place_find(const char *path, struct found *ret, struct error *e)
 {
     char whole[PATH_MAX];
+    const char *name;
+    _close_ int dir = open_above(path, whole, &name, e);
 
-    return find(path, false, whole, ret, e);
+    if (dir >= 0 && !is_known(dir, name, ret)) {
+        return fail_unknown(path, e);
+    }
+    return dir < 0 ? dir : take_fd(&dir);
 }
 
+/* What is only read may be weights alone. */
 int ckpt_place_open(const char *path, struct contents *ret, struct error *e)
 {
     char whole[PATH_MAX];
+    const char *name;
     struct found f;
-    _close_ int dir = find(path, true, whole, &f, e);
-    int rc = dir < 0 ? dir : contents_open(io_system(), dir, &f, ret, e);
+    _close_ int dir = open_above(path, whole, &name, e);
 
-    return dir >= 0 && rc < 0 ? name_path(whole, f.name, e) : rc;
+    if (dir < 0) {
+        return dir;
+    }
+    if (!is_known(dir, name, &f) && !found_weights(io_system(), dir, name, &f)) {
+        return fail_unknown(path, e);
+    }
+    return contents_open(io_system(), dir, &f, ret, e) < 0 ? name_path(whole, f.name, e) : 0;
 }

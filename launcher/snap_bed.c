@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
+enum { PATIENCE_MS = 60000 };
+
 void snap_bed_open(const char *name, uv_loop_t *loop, char top[64])
 {
     snprintf(top, 64, "/tmp/%s.XXXXXX", name);
@@ -31,7 +33,7 @@ void snap_bed_close(uv_loop_t *loop, const char *top)
 
 bool snap_bed_run_until(uv_loop_t *loop, const int *count, int n)
 {
-    uint64_t end = clock_mono_ms() + 60000;
+    uint64_t end = clock_mono_ms() + PATIENCE_MS;
 
     while (*count < n && clock_mono_ms() < end) {
         uv_run(loop, UV_RUN_NOWAIT);
@@ -48,6 +50,14 @@ void snap_bed_run_for(uv_loop_t *loop, unsigned ms)
         uv_run(loop, UV_RUN_NOWAIT);
         poll(NULL, 0, 1);
     }
+}
+
+void snap_bed_turn(uv_loop_t *loop, uint64_t began_ms)
+{
+    if (clock_mono_ms() - began_ms > PATIENCE_MS) {
+        bail_out("what was waited for has not come");
+    }
+    uv_run(loop, UV_RUN_NOWAIT);
 }
 
 /* --- holds --- */

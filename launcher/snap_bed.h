@@ -38,6 +38,9 @@ void snap_bed_close(uv_loop_t *loop, const char *top);
 /* For at most a minute. */
 bool snap_bed_run_until(uv_loop_t *loop, const int *count, int n);
 void snap_bed_run_for(uv_loop_t *loop, unsigned ms);
+/* One turn, for a loop that waits since `began_ms` (clock_mono_ms()) for what nothing counts:
+ * the test ends where that is longer than a minute. */
+void snap_bed_turn(uv_loop_t *loop, uint64_t began_ms);
 
 /* Of a hold of 1 GiB that tells `said`; `dir` is borrowed. */
 struct snap_hold_config snap_bed_config(uv_loop_t *loop, const char *dir,

@@ -7,6 +7,7 @@
 
 #include "launcher/copy_bed.h"
 
+#include "base/clock.h"
 #include "base/link_priv.h"
 #include "launcher/snap_copy_priv.h"
 #include "launcher/snap_bed.h"
@@ -42,6 +43,7 @@ static void test_in_the_middle(uint16_t type, const char *what)
 /* Others come before it. */
 static void test_turn(void)
 {
+    uint64_t began_ms = clock_mono_ms();
     struct copy_bed b;
     struct copy_out *o;
 
@@ -50,7 +52,7 @@ static void test_turn(void)
     copy_bed_send_half(&b);
     copy_bed_fetch(&b, 2, UUID(1));
     while (!b.from->outs->next) {
-        uv_run(&b.loop, UV_RUN_ONCE);
+        snap_bed_turn(&b.loop, began_ms);
     }
     o = b.from->outs->next;
     ok(o->is_asked && !o->is_begun, "one that was asked for is behind one on its way");
@@ -66,6 +68,7 @@ static void test_turn(void)
 /* It is sent no second chunk where the kernel has not taken the first. */
 static void test_slow(void)
 {
+    uint64_t began_ms = clock_mono_ms();
     struct copy_bed b;
     uint64_t at;
 
@@ -73,18 +76,18 @@ static void test_slow(void)
     copy_bed_save(&b, 0, UUID(1), 10, COPY_LONG_ROOM, 1);
     copy_bed_send(&b, 0, UUID(1));
     while (!b.to->ins) {
-        uv_run(&b.loop, UV_RUN_NOWAIT);
+        snap_bed_turn(&b.loop, began_ms);
     }
     snap_bed_narrow(b.from->outs->link, SO_SNDBUF);
     snap_bed_narrow(b.to->ins->link, SO_RCVBUF);
     while (b.from->outs->at == 0) {
-        uv_run(&b.loop, UV_RUN_NOWAIT);
+        snap_bed_turn(&b.loop, began_ms);
     }
     link_hold(b.to->ins->link, true);
     do {
         at = b.from->outs->at;
         for (int i = 0; i < 20; i++) {
-            uv_run(&b.loop, UV_RUN_NOWAIT);
+            snap_bed_turn(&b.loop, began_ms);
         }
     } while (b.from->outs->at != at);
     ok(at < b.from->outs->room && link_queued(b.from->outs->link) <= COPY_CHUNK_BYTES + 1000,

@@ -7,6 +7,8 @@
 
 #include "launcher/parity_bed.h"
 
+#include "base/clock.h"
+#include "launcher/snap_bed.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -26,6 +28,7 @@ static void open_half(struct parity_bed *b)
 /* Who goes away in the middle spoils what it was added to. */
 static void test_half(void)
 {
+    uint64_t began_ms = clock_mono_ms();
     struct parity_bed b;
 
     open_half(&b);
@@ -35,7 +38,7 @@ static void test_half(void)
     is_int(b.n_whole, 1, "but for that");
     parity_bed_send(&b, 2, UUID(1));
     while (!b.nodes[0].parity->ins || b.nodes[0].parity->ins->from != 2) {
-        uv_run(&b.loop, UV_RUN_ONCE);
+        snap_bed_turn(&b.loop, began_ms);
     }
     parity_outs_forget(b.nodes[2].parity);
     ok(snap_bed_run_until(&b.loop, &b.n_sent, 2), "which goes away: the others hear");
@@ -71,6 +74,7 @@ static void test_changed_mind(void)
 /* A save comes to nothing in the middle of its way. */
 static void test_nothing_meanwhile(void)
 {
+    uint64_t began_ms = clock_mono_ms();
     const struct parity_way *w;
     struct parity_bed b;
 
@@ -78,7 +82,7 @@ static void test_nothing_meanwhile(void)
     parity_bed_save(&b, 3, UUID(1), 10);
     parity_bed_send(&b, 3, UUID(1));
     do {
-        uv_run(&b.loop, UV_RUN_NOWAIT);
+        snap_bed_turn(&b.loop, began_ms);
         w = b.nodes[3].parity->ways;
     } while (!w || (!w->is_eager && w->at == 0)); /* it is the next to be sent */
     snap_hold_settle(b.nodes[3].own, UUID(1), false);
@@ -91,6 +95,7 @@ static void test_nothing_meanwhile(void)
 /* Who makes one again hears from the others what they have no more. */
 static void test_taken_away(void)
 {
+    uint64_t began_ms = clock_mono_ms();
     const uint32_t lost[] = {30};
     const struct snap_parity_order order = {13, UUID(1), lost, 1, false};
     struct parity_bed b;
@@ -99,7 +104,7 @@ static void test_taken_away(void)
     parity_bed_save_all(&b, UUID(1), 10);
     snap_parity_build(b.nodes[2].parity, &order, NULL);
     while (!b.nodes[0].parity->ways) {
-        uv_run(&b.loop, UV_RUN_NOWAIT);
+        snap_bed_turn(&b.loop, began_ms);
     }
     snap_parity_drop(b.nodes[0].parity);
     ok(snap_bed_run_until(&b.loop, &b.n_built, 1) && b.nodes[2].built.code == ECANCELED,
@@ -111,6 +116,7 @@ static void test_taken_away(void)
 /* So does it when it is what this one has itself. */
 static void test_own_goes(void)
 {
+    uint64_t began_ms = clock_mono_ms();
     const uint32_t lost[] = {30};
     const struct snap_parity_order order = {13, UUID(1), lost, 1, false};
     struct parity_bed b;
@@ -119,7 +125,7 @@ static void test_own_goes(void)
     parity_bed_save_all(&b, UUID(1), 10);
     snap_parity_build(b.nodes[2].parity, &order, NULL);
     while (!b.nodes[2].parity->builds->asks) {
-        uv_run(&b.loop, UV_RUN_NOWAIT);
+        snap_bed_turn(&b.loop, began_ms);
     }
     snap_hold_settle(b.nodes[2].own, UUID(1), false);
     ok(snap_bed_run_until(&b.loop, &b.n_built, 1) && b.nodes[2].built.code == ECANCELED,
@@ -164,6 +170,7 @@ static void test_one_by_one(void)
 /* The memory for it is promised, and cannot be made. */
 static void test_no_memory(void)
 {
+    uint64_t began_ms = clock_mono_ms();
     const uint32_t lost[] = {0};
     const struct snap_parity_order order = {10, UUID(1), lost, 1, false};
     const struct error why = {.code = ENOSPC, .text = "it is full"};
@@ -175,7 +182,7 @@ static void test_no_memory(void)
     c = b.nodes[2].parity;
     snap_parity_build(c, &order, NULL);
     while (!c->builds->is_begun) {
-        uv_run(&b.loop, UV_RUN_NOWAIT);
+        snap_bed_turn(&b.loop, began_ms);
     }
     snap_parity_begun(c, c->builds->question, NULL, &why);
     ok(b.n_built == 1 && b.nodes[2].built.code == ENOSPC && !c->builds,
@@ -186,6 +193,7 @@ static void test_no_memory(void)
 /* An agent ends while it sends pieces, is sent some, makes something again and is asked. */
 static void test_ends(void)
 {
+    uint64_t began_ms = clock_mono_ms();
     const uint32_t lost[] = {30};
     const struct snap_parity_order order = {13, UUID(1), lost, 1, false};
     struct parity_bed b;
@@ -195,12 +203,12 @@ static void test_ends(void)
     parity_bed_save(&b, 0, UUID(2), 20);
     parity_bed_send(&b, 0, UUID(2));
     while (!b.nodes[1].parity->ins) {
-        uv_run(&b.loop, UV_RUN_NOWAIT);
+        snap_bed_turn(&b.loop, began_ms);
     }
     snap_parity_build(b.nodes[0].parity, &order, NULL);
     snap_parity_build(b.nodes[1].parity, &order, NULL);
     while (!b.nodes[2].parity->ways) {
-        uv_run(&b.loop, UV_RUN_NOWAIT);
+        snap_bed_turn(&b.loop, began_ms);
     }
     ok(b.n_built == 0, "all ends in the middle");
     parity_bed_close(&b);
@@ -353,6 +361,7 @@ static void test_held(void)
 /* Who has given all may go: it is in the sum. */
 static void test_gone_after(void)
 {
+    uint64_t began_ms = clock_mono_ms();
     struct parity_kept *k;
     struct parity_bed b;
 
@@ -360,12 +369,12 @@ static void test_gone_after(void)
     parity_bed_save(&b, 1, UUID(1), 10);
     parity_bed_send(&b, 1, UUID(1));
     do {
-        uv_run(&b.loop, UV_RUN_ONCE);
+        snap_bed_turn(&b.loop, began_ms);
         k = b.nodes[0].parity->kept;
     } while (!k || k->coming[1] != PARITY_THERE);
     parity_outs_forget(b.nodes[1].parity);
     while (b.nodes[0].parity->ins) {
-        uv_run(&b.loop, UV_RUN_ONCE);
+        snap_bed_turn(&b.loop, began_ms);
     }
     ok(b.nodes[0].parity->kept == k && k->coming[1] == PARITY_THERE,
        "who goes away behind all that it has to give spoils nothing");

@@ -402,6 +402,19 @@ test_cp() {
     run ckpt cp "p/$(name_of 4)" to/there
     is "$status:$(left to/there)" '1:3 ' 'a damaged one is not copied' || show
     like "$(cat err)" "not copied: $(name_of 4)/r00000.safetensors is damaged" 'which is said'
+    run ckpt cp "p/$(name_of 4)" to/new --dry-run
+    is "$status:$(ls to)" 1:there 'nor would it be, as a dry run says' || show
+    like "$(cat err)" "not copied: $(name_of 4)/r00000.safetensors is damaged" 'likewise'
+    run ckpt cp "p/$(name_of 3)" to/new/one --dry-run
+    is "$status:$(cat out)" "0:to/new/one/$(name_of 3)" 'a dry run says where to in what is not there' || show
+    is "$(ls to)" there 'and makes nothing'
+    : >to/file
+    run ckpt cp "p/$(name_of 3)" to/file/below
+    is "$status:$(cat out)" 1: 'nothing is copied where no directory can be made' || show
+    like "$(cat err)" 'not copied: ' 'which is said'
+    run ckpt cp "p/$(name_of 3)" to/file
+    is "$status" 1 'nor into a file' || show
+    rm to/file
     run ckpt cp "p/$(name_of 4)" to/new//one/
     is "$status:$(ls to)" 1:there 'and leaves no directory that was made for it' || show
     run ckpt cp "p/$(name_of 4)" p
@@ -842,6 +855,7 @@ cp s3://nobody/there made --keep 1
 push p/$(name_of 1) s3://nobody/there --shard-size 1Mi
 ls p --dry-run
 verify p --best loss
+verify s3://nobody/there name --newer
 last-valid p -o json
 prune p --keep 1 --dry-run -o yaml
 show p/$(name_of 1) --ranks 2
