@@ -121,7 +121,10 @@ static void test_threads(void)
     ok(p.cpu_ticks + 2 >= ticks, "has used as much");
     is_int((intmax_t)proc_thread_ticks(getpid(), "burn"), 0, "no other name is meant");
     atomic_store(&end, true);
-    pthread_join(t, NULL);
+    pthread_join(t, NULL); /* returns before the kernel has quite forgotten it */
+    while (proc_thread_ticks(getpid(), "burns") > 0 && clock_mono_ms() < until) {
+        usleep(1000);
+    }
     is_int((intmax_t)proc_thread_ticks(getpid(), "burns"), 0, "one that has ended is gone");
     is_int((intmax_t)proc_thread_ticks(4194303, "burns"), 0, "and nobody has none");
 }
