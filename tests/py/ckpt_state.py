@@ -60,6 +60,34 @@ def trained(seed):
     return model, optimizer
 
 
+def plain_tensors():
+    """What is taken the short way is the same as in general, and nothing else is taken so."""
+    values = torch.arange(24.0).reshape(4, 6)
+    plain = {"whole": values, "a row": values[1], "rows": values[1:3], "a parameter": torch.nn.Parameter(values)}
+    plain.update({"a number": torch.tensor(3), "one of a column": values[:, :1][1:2], "no gradient": values.detach()})
+    plain.update({str(t): torch.zeros(2, 3, dtype=t) for t in (torch.bool, torch.uint8, torch.bfloat16, torch.complex64)})
+    for name, tensor in plain.items():
+        known, memory = _arrays.plain_of(tensor), _arrays.memory_of(name, tensor, False)
+        ok(
+            known is not None
+            and (known.dtype, known.place[1], known.place[0]) == (memory.dtype, memory.shape, memory.address)
+            and known.place == memory.place
+            and memory.strides is None
+            and memory.after is None,
+            f"{name}: a plain tensor",
+        )
+    cut = torch.zeros(8)
+    getattr(cut, "untyped_storage", cut.storage)().resize_(4)
+    others = {"turned": values.t(), "a column": values[:, 1], "expanded": torch.zeros(1).expand(3), "empty": values[:0]}
+    others.update({"sparse": values.to_sparse(), "meta": values.to("meta"), "cut": cut, "negated": torch._neg_view(values)})
+    others.update({"conjugated": torch.ones(2, dtype=torch.complex64).conj(), "nested": torch.nested.nested_tensor([values, values[0:1]])})
+    others.update({"quantized": torch.quantize_per_tensor(values, 0.1, 0, torch.quint8), "an array": values.numpy(), "a number": 3})
+    others["of another class"] = values.as_subclass(type("Mine", (torch.Tensor,), {}))
+    others["without a shape"] = torch.nn.LazyLinear(2).weight
+    for name, value in others.items():
+        ok(_arrays.plain_of(value) is None, f"{name}: no plain one")
+
+
 def states(seed):
     model, optimizer = trained(seed)
     return {
@@ -76,6 +104,7 @@ def states(seed):
 
 
 root = sys.argv[1]
+plain_tensors()
 first = states(1)
 with ckpt.Checkpoints(root) as c:
     ok(c.load() is None, "nothing yet")

@@ -364,11 +364,22 @@ class Handle:
         first: Dict[Any, Tuple[str, Any]] = {}  # who has a place in memory
         registered: Dict[str, Registered] = {}
         ties: Dict[str, str] = {}
-        placed = {name: _placed.parts_of(name, value) for name, value in tensors.items()}
+        plain = _PlainTensors(self)
+        placed = {name: _placed.parts_of(name, value) for name, value in tensors.items()} if is_written else {}
         locals_ = [part.local for _, parts in placed.values() for part in parts]
         tangled = {id(locals_[i]) for i in _arrays.entangled(locals_)} if is_written else set()
         for name, value in tensors.items():
-            shape, parts = placed[name]
+            known = None if is_written else _arrays.plain_of(value)
+            if known is not None:
+                other = first.setdefault(known.place, (name, value))
+                if other[0] != name:
+                    ties[name] = other[0]
+                kept = value.detach()  # as memory_of() does it
+                self._held.append(kept)
+                self._read.append((name, kept, known.place[0]))
+                registered[name] = plain.register(name, known)
+                continue
+            shape, parts = placed[name] if is_written else _placed.parts_of(name, value)
             dtype = _arrays.dtype_of(name, value)
             registered[name] = Registered(lib.DTYPES[dtype], shape)
             for part in parts:
@@ -470,7 +481,10 @@ class Handle:
         return _arrays.memory_of(name, own, True, in_order=part.flat is not None)
 
     def _tensor(self, name: str, memory: _arrays.Memory, shape: List[int], part: _placed.Part) -> None:
-        described = self._described(name, memory, shape, part)
+        self.put_tensor(self._described(name, memory, shape, part))
+
+    def put_tensor(self, described: Any) -> None:
+        """One of lib.Tensor, or a reference to it."""
         with _lock:
             self._check(self._lib.muster_ckpt_tensor(self._open(), described))
 
@@ -508,3 +522,26 @@ class Handle:
         if -rc == ETIMEDOUT:
             raise TimeoutError(ETIMEDOUT, text)
         raise CheckpointError(-rc, text or os.strerror(-rc))
+
+
+class _PlainTensors:
+    """Registers them as Handle._tensor() does: by one structure for all, of which what is as for
+    the one before stays as it is. States have long rows of the same types and shapes."""
+
+    def __init__(self, handle: Handle):
+        self._handle = handle
+        self._tensor = lib.Tensor()
+        self._by_reference = ctypes.byref(self._tensor)
+        self._before: Any = None
+        self._kind = Registered("", [])
+
+    def register(self, name: str, known: _arrays.Plain) -> Registered:
+        address, shape, _ = known.place
+        t = self._tensor
+        if self._before != (known.dtype, shape):
+            t.dtype, t.n_dims, t.shape = known.dtype, len(shape), lib.numbers(ctypes.c_uint64, shape)
+            self._before = known.dtype, shape
+            self._kind = Registered(lib.DTYPES[known.dtype], list(shape))
+        t.name, t.data = as_text(name), address
+        self._handle.put_tensor(self._by_reference)
+        return self._kind
