@@ -7,6 +7,7 @@
 
 #include "launcher/agent_snap_priv.h"
 
+#include "base/fs.h"
 #include "base/str.h"
 #include "launcher/lead_bed.h"
 #include "launcher/partner_groups.h"
@@ -414,6 +415,7 @@ int main(void)
     test_ordered();
     test_built();
     a.snap = NULL;
+    fs_remove_tree(a.run.dir, NULL);
     lead_bed_release(&a);
     return tap_done();
 }
