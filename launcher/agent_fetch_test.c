@@ -143,17 +143,23 @@ static uint64_t n_there(const struct fetch_bed *b)
     return snap_n_filled(s ? s : snap_hold_get(b->snap.copies, 5, UUID_A));
 }
 
+/* Of what rank 5 loads, and one node has, a part is here. */
+static void open_coming(struct fetch_bed *b)
+{
+    fetch_bed_open(b);
+    fetch_bed_save(b, 0, 5, UUID_A, FETCH_LONG_ROOM);
+    fetch_bed_begin(b, 5, UUID_A);
+    fetch_bed_tell(b, UUID_A, FETCH_GENERATION, "[[5,1,1]]");
+    fetch_bed_wait_under_way(b);
+}
+
 /* Whoever asks has the memory as soon as something comes, and sees how much. */
 static void test_coming(void)
 {
     enum { N_BLOCKS = (FETCH_LONG_ROOM + DIGEST_BLOCK_BYTES - 1) / DIGEST_BLOCK_BYTES };
     struct fetch_bed b;
 
-    fetch_bed_open(&b);
-    fetch_bed_save(&b, 0, 5, UUID_A, FETCH_LONG_ROOM);
-    fetch_bed_begin(&b, 5, UUID_A);
-    fetch_bed_tell(&b, UUID_A, FETCH_GENERATION, "[[5,1,1]]");
-    fetch_bed_wait_under_way(&b);
+    open_coming(&b);
     is_int(b.did.n_coming, 1, "it has an answer while it comes");
     ok(n_there(&b) < N_BLOCKS, "not all is there: %d", (int)n_there(&b));
     fetch_bed_settle(&b);
@@ -167,11 +173,7 @@ static void test_comes_no_more(void)
 {
     struct fetch_bed b;
 
-    fetch_bed_open(&b);
-    fetch_bed_save(&b, 0, 5, UUID_A, FETCH_LONG_ROOM);
-    fetch_bed_begin(&b, 5, UUID_A);
-    fetch_bed_tell(&b, UUID_A, FETCH_GENERATION, "[[5,1,1]]");
-    fetch_bed_wait_under_way(&b);
+    open_coming(&b);
     copy_outs_forget(b.nodes[0].copy); /* as its death */
     fetch_bed_settle(&b);
     ok(n_there(&b) == SNAP_NO_MORE, "who is at it sees that no more comes");
@@ -192,11 +194,7 @@ static void test_taken_away(void)
     void *page;
     int fd;
 
-    fetch_bed_open(&b);
-    fetch_bed_save(&b, 0, 5, UUID_A, FETCH_LONG_ROOM);
-    fetch_bed_begin(&b, 5, UUID_A);
-    fetch_bed_tell(&b, UUID_A, FETCH_GENERATION, "[[5,1,1]]");
-    fetch_bed_wait_under_way(&b);
+    open_coming(&b);
     fd = snap_for_reading(snap_hold_fill(b.snap.copies, 5, UUID_A));
     page = mmap(NULL, SNAP_PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
     if (page == MAP_FAILED) {
