@@ -4,7 +4,7 @@
  * lacks the key can neither read, nor make, nor change one. ChaCha20-Poly1305 (IETF)
  * is for any processor; AES-256-GCM is several times as fast where there are
  * instructions for it, and is not used elsewhere: without them it would tell its key
- * by the time that it takes. Both have keys of 32 bytes and tags of 16; a nonce counts
+ * by the time that it takes. All have keys of 32 bytes and tags of 16; a nonce counts
  * the frames of a key, and comes once.
  *
  * Who has a struct aead sees to it that it lies where no core dump has it
@@ -19,10 +19,16 @@
 
 enum { AEAD_KEY_BYTES = 32, AEAD_TAG_BYTES = 16, AEAD_AES_BYTES = 512 };
 
-enum aead_cipher { AEAD_CHACHA20_POLY1305, AEAD_AES_256_GCM };
+/* From the one for any processor to the fastest. */
+enum aead_cipher {
+    AEAD_CHACHA20_POLY1305,
+    AEAD_AES_256_GCM,
+    AEAD_AES_256_GMAC, /* seals as that, and signs by it as well */
+};
 
 struct aead {
-    _Alignas(16) uint8_t aes[AEAD_AES_BYTES]; /* the key as AES has it */
+    /* The keys as AES has them. */
+    _Alignas(16) uint8_t aes[AEAD_AES_BYTES], sign_aes[AEAD_AES_BYTES];
     uint8_t key[AEAD_KEY_BYTES], sign_key[AEAD_KEY_BYTES];
     enum aead_cipher cipher;
     struct aead_lib *lib; /* for large texts, from the first one on, or NULL */
@@ -39,8 +45,9 @@ struct aead_text {
     size_t n_away;
 };
 
-/* Whether this processor has what AES takes. */
-bool aead_has_aes(void);
+/* The last one that this processor has instructions for, and muster a library that uses
+ * them. */
+enum aead_cipher aead_best(void);
 
 /* Loads what large texts are sealed with, which takes milliseconds: for a thread, ahead
  * of the first one. Any thread may call, also while others seal. */
@@ -60,9 +67,10 @@ bool aead_seal(struct aead *a, uint64_t count, const struct aead_text *t);
 bool aead_open(struct aead *a, uint64_t count, const struct aead_text *t);
 
 /* The same for bytes that anybody may read: the tag shows that they are what was signed,
- * for that count, which is used up as by a text that is sealed. It is that of
- * ChaCha20-Poly1305 for an empty text, by a key made of this one, whatever texts are
- * sealed with: Poly1305 takes less time than what AES-GCM has for it. */
+ * for that count, which is used up as by a text that is sealed. It is that of an empty
+ * text, by a key made of this one: of ChaCha20-Poly1305, also for AEAD_AES_256_GCM, as it
+ * takes less time than what AES-GCM has for it; but where a processor multiplies four
+ * blocks at once that takes less than half as long, and AEAD_AES_256_GMAC has that. */
 bool aead_sign(struct aead *a, uint64_t count, const void *data, size_t len,
                uint8_t ret_tag[AEAD_TAG_BYTES]);
 bool aead_check(struct aead *a, uint64_t count, const void *data, size_t len,

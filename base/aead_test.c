@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What seals frames: of both ciphers, what others say that comes out, and that nothing
- * but what was sealed opens. */
+/* What seals frames: of each cipher, by each library, what others say that comes out, and
+ * that nothing but what was sealed opens. */
 #include <config.h>
 
 #include "base/aead.h"
 #include "base/cleanup.h"
 #include "tests/lib/tap.h"
 
+#include <dlfcn.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,28 @@
 enum { BEFORE = 4, MOST = 3 << 20 };
 
 static const uint8_t key[AEAD_KEY_BYTES] = {1, 2, 3};
+
+/* --- libraries that are not there --- */
+
+enum { N_LIBRARIES = 2 };
+
+static const char *const libraries[N_LIBRARIES] = {"libIPSec_MB", "libcrypto"};
+static unsigned n_missing; /* so many of the first ones */
+
+void *__real_dlopen(const char *name, int flags);
+void *__wrap_dlopen(const char *name, int flags);
+
+void *__wrap_dlopen(const char *name, int flags)
+{
+    for (unsigned i = 0; i < n_missing; i++) {
+        if (strncmp(name, libraries[i], strlen(libraries[i])) == 0) {
+            return NULL;
+        }
+    }
+    return __real_dlopen(name, flags);
+}
+
+/* --- texts --- */
 
 static struct aead make(enum aead_cipher cipher, const uint8_t *with)
 {
@@ -63,9 +86,8 @@ static void seal_plainly(enum aead_cipher cipher, uint64_t count, uint8_t *at,
     for (int i = 0; i < 8; i++) {
         nonce[4 + i] = (uint8_t)(count >> (56 - 8 * i));
     }
-    (cipher == AEAD_AES_256_GCM
-         ? crypto_aead_aes256gcm_encrypt
-         : crypto_aead_chacha20poly1305_ietf_encrypt)(
+    (cipher == AEAD_CHACHA20_POLY1305 ? crypto_aead_chacha20poly1305_ietf_encrypt
+                                      : crypto_aead_aes256gcm_encrypt)(
         at + BEFORE, NULL, at + BEFORE, len, at, BEFORE, NULL, nonce, key);
 }
 
@@ -174,7 +196,8 @@ static void test_changed(enum aead_cipher cipher)
 
 /* What libsodium says that the tag of bytes is which are not hidden, by a key made of
  * this one. */
-static void sign_plainly(uint64_t count, const uint8_t *data, size_t len, uint8_t *tag)
+static void sign_plainly(enum aead_cipher cipher, uint64_t count, const uint8_t *data,
+                         size_t len, uint8_t *tag)
 {
     uint8_t nonce[12] = {0}, none[1], by[AEAD_KEY_BYTES];
 
@@ -183,8 +206,9 @@ static void sign_plainly(uint64_t count, const uint8_t *data, size_t len, uint8_
     }
     crypto_generichash(by, sizeof(by), (const uint8_t *)"muster-sign",
                        sizeof("muster-sign"), key, sizeof(key));
-    crypto_aead_chacha20poly1305_ietf_encrypt_detached(none, tag, NULL, none, 0, data, len,
-                                                       NULL, nonce, by);
+    (cipher == AEAD_AES_256_GMAC ? crypto_aead_aes256gcm_encrypt_detached
+                                 : crypto_aead_chacha20poly1305_ietf_encrypt_detached)(
+        none, tag, NULL, none, 0, data, len, NULL, nonce, by);
 }
 
 static void test_signed(enum aead_cipher cipher)
@@ -200,7 +224,7 @@ static void test_signed(enum aead_cipher cipher)
     for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
         size_t len = sizes[i];
 
-        sign_plainly(9, data, len, plain);
+        sign_plainly(cipher, 9, data, len, plain);
         ok(aead_sign(&a, 9, data, len, tag) && memcmp(tag, plain, sizeof(tag)) == 0,
            "%zu bytes, as libsodium signs them", len);
         ok(aead_check(&a, 9, data, len, tag), "and they are those");
@@ -222,7 +246,23 @@ static void test_signed(enum aead_cipher cipher)
     aead_release(&b);
 }
 
+/* --- what is loaded --- */
+
+/* As muster was built, and for this processor; NULL: none. */
+static const char *library_for(enum aead_cipher cipher)
+{
+#ifdef HAVE_IPSEC_MB
+    if (cipher == AEAD_AES_256_GMAC) {
+        return libraries[0];
+    }
+#endif
 #ifdef HAVE_LIBCRYPTO
+    return libraries[1];
+#else
+    (void)cipher;
+    return NULL;
+#endif
+}
 
 static bool is_loaded(const char *library)
 {
@@ -240,9 +280,16 @@ static bool is_loaded(const char *library)
 /* What one has loaded stays for the next one. */
 static void test_prepare(void)
 {
-    ok(!is_loaded("libcrypto.so"), "nothing is loaded before it is wanted");
+    const char *library = library_for(aead_best());
+
+    if (!library) {
+        aead_prepare();
+        skip("built without libcrypto and libIPSec_MB");
+        return;
+    }
+    ok(!is_loaded(library), "nothing is loaded before it is wanted");
     aead_prepare();
-    ok(is_loaded("libcrypto.so"), "what large ones take is there, and stays");
+    ok(is_loaded(library), "what large ones take is there, and stays: %s", library);
 }
 
 /* One that was released gets another key, and looks for that again. */
@@ -254,47 +301,40 @@ static void test_again(void)
 
     for (int i = 0; i < 2; i++) {
         aead_seal(&a, 1, &text);
-        ok(a.lib != NULL, "large ones have another library, time %d", i + 1);
+        ok((a.lib != NULL) == (library_for(AEAD_AES_256_GCM) != NULL),
+           "large ones have another library, time %d", i + 1);
         aead_release(&a);
         aead_init(&a, AEAD_AES_256_GCM, key);
     }
 }
 
-#else
-
-static void test_prepare(void)
+static void test_all(enum aead_cipher cipher)
 {
-    aead_prepare();
-    skip("built without libcrypto");
+    test_sizes(cipher);
+    test_away(cipher);
+    test_changed(cipher);
+    test_signed(cipher);
 }
-
-static void test_again(void)
-{
-}
-
-#endif
 
 int main(void)
 {
     if (sodium_init() < 0) {
         bail_out("libsodium");
     }
-    if (aead_has_aes()) {
+    if (aead_best() != AEAD_CHACHA20_POLY1305) {
         test_prepare();
         test_again();
-    }
-    test_sizes(AEAD_CHACHA20_POLY1305);
-    test_away(AEAD_CHACHA20_POLY1305);
-    test_changed(AEAD_CHACHA20_POLY1305);
-    test_signed(AEAD_CHACHA20_POLY1305);
-    if (aead_has_aes()) {
         test_vectors();
-        test_sizes(AEAD_AES_256_GCM);
-        test_away(AEAD_AES_256_GCM);
-        test_changed(AEAD_AES_256_GCM);
-        test_signed(AEAD_AES_256_GCM);
-    } else {
-        skip("this processor has no instructions for AES");
+    }
+    for (enum aead_cipher c = AEAD_CHACHA20_POLY1305; c <= aead_best(); c++) {
+        for (n_missing = 0; n_missing <= N_LIBRARIES; n_missing++) {
+            diag("cipher %d without %u libraries", c, n_missing);
+            test_all(c);
+        }
+    }
+    if (aead_best() < AEAD_AES_256_GMAC) {
+        skip("this processor has no instructions for cipher %d, or muster no library",
+             aead_best() + 1);
     }
     return tap_done();
 }

@@ -59,9 +59,10 @@ void channel_make_private(struct channel *c)
     c->is_private = true;
 }
 
-bool channel_has_aes(const struct channel *c)
+bool channel_cipher(const struct channel *c, enum aead_cipher *ret)
 {
-    return c->keyed && c->tx.cipher == AEAD_AES_256_GCM;
+    *ret = c->tx.cipher;
+    return c->keyed;
 }
 
 static void put_length(struct buf *b, size_t at, size_t len)

@@ -5,7 +5,8 @@
  * buffer. Both sides know the 32-byte job key.
  *
  * Each side sends a preamble: "MSTR", a 16-bit protocol version, a byte of what it
- * can do (1: AES), a fresh X25519 public key. The two session keys are the halves of
+ * can do (1: AES-256-GCM, 2: signs by it as well), a fresh X25519 public key. The two
+ * session keys are the halves of
  *   BLAKE2b-512(key = job key, "muster-channel" || shared secret ||
  *               initiator's preamble || responder's preamble)
  * so that without the job key no frame can be made or read, an old recording
@@ -28,6 +29,7 @@
 #ifndef MUSTER_BASE_CHANNEL_H
 #define MUSTER_BASE_CHANNEL_H
 
+#include "base/aead.h"
 #include "base/buf.h"
 #include "base/error.h"
 
@@ -60,11 +62,11 @@ void channel_destroy(struct channel *c);
  * first byte comes. */
 void channel_make_private(struct channel *c);
 
-/* It does without AES, as on a processor that has none: for tests, and before anything
- * is sent or comes. */
-void channel_forgo_aes(struct channel *c);
-/* Whether frames are sealed by AES, once that is settled. */
-bool channel_has_aes(const struct channel *c);
+/* It does without the ciphers behind that one, as on a processor that has none: for tests,
+ * and before anything is sent or comes. */
+void channel_limit(struct channel *c, enum aead_cipher most);
+/* What frames are sealed and signed with. False: that is not settled yet. */
+bool channel_cipher(const struct channel *c, enum aead_cipher *ret);
 
 /* Where the payload of a frame that has come goes, in place of the channel's own memory:
  * `len` bytes, of 32 KiB and more. Neither they nor their number are known by then to be

@@ -20,9 +20,24 @@ enum {
 };
 
 /* Bits of what a preamble says that its side can do; others are for later. */
-enum { CAN_AES = 1 };
+enum { CAN_AES = 1, CAN_GMAC = 2 };
 
 static const char magic[4] = {'M', 'S', 'T', 'R'};
+
+static uint8_t can_of(enum aead_cipher best)
+{
+    return best == AEAD_AES_256_GMAC ? CAN_AES | CAN_GMAC
+         : best == AEAD_AES_256_GCM ? CAN_AES : 0;
+}
+
+/* The best one that both can. */
+static enum aead_cipher choose(uint8_t near, uint8_t far)
+{
+    uint8_t both = near & far;
+
+    return !(both & CAN_AES) ? AEAD_CHACHA20_POLY1305
+         : both & CAN_GMAC ? AEAD_AES_256_GMAC : AEAD_AES_256_GCM;
+}
 
 void channel_greet(struct channel *c)
 {
@@ -32,14 +47,14 @@ void channel_greet(struct channel *c)
     memcpy(p, magic, sizeof(magic));
     p[sizeof(magic)] = CHANNEL_VERSION >> 8;
     p[sizeof(magic) + 1] = CHANNEL_VERSION & 0xff;
-    p[CAN_AT] = aead_has_aes() ? CAN_AES : 0;
+    p[CAN_AT] = can_of(aead_best());
     crypto_scalarmult_base(p + CAN_AT + 1, c->secret);
     buf_append(&c->out, p, PREAMBLE_BYTES);
 }
 
-void channel_forgo_aes(struct channel *c)
+void channel_limit(struct channel *c, enum aead_cipher most)
 {
-    c->preamble[CAN_AT] &= (uint8_t)~CAN_AES;
+    c->preamble[CAN_AT] &= can_of(most);
     c->out.data[CAN_AT] = (char)c->preamble[CAN_AT];
 }
 
@@ -64,8 +79,7 @@ static int derive_keys(struct channel *c, const uint8_t *peer, struct error *e)
     crypto_generichash_update(&hash, c->initiator ? peer : c->preamble,
                               PREAMBLE_BYTES);
     crypto_generichash_final(&hash, keys, sizeof(keys));
-    cipher = c->preamble[CAN_AT] & peer[CAN_AT] & CAN_AES ? AEAD_AES_256_GCM
-                                                          : AEAD_CHACHA20_POLY1305;
+    cipher = choose(c->preamble[CAN_AT], peer[CAN_AT]);
     aead_init(&c->tx, cipher, keys + (c->initiator ? 0 : SESSION_KEY_BYTES));
     aead_init(&c->rx, cipher, keys + (c->initiator ? SESSION_KEY_BYTES : 0));
     sodium_memzero(&hash, sizeof(hash));

@@ -215,7 +215,7 @@ static void choose(cpu_set_t *was, int ret[2])
 
 static bool open_side(struct side *s)
 {
-    aead_init(&s->aead, aead_has_aes() ? AEAD_AES_256_GCM : AEAD_CHACHA20_POLY1305, key);
+    aead_init(&s->aead, aead_best(), key);
     s->frame = calloc(1, HEAD_BYTES + s->chunk + AEAD_TAG_BYTES);
     return s->frame != NULL;
 }

@@ -410,8 +410,7 @@ static uint64_t sign_ns(const char *data, uint64_t len)
     static uint8_t text[COPY_CHUNK_BYTES + AEAD_TAG_BYTES];
     uint64_t ns[2] = {0};
 
-    aead_init(&aead, aead_has_aes() ? AEAD_AES_256_GCM : AEAD_CHACHA20_POLY1305,
-              copy_said_key);
+    aead_init(&aead, aead_best(), copy_said_key);
     for (uint64_t at = 0; at < len; at += COPY_CHUNK_BYTES) {
         size_t n = len - at < COPY_CHUNK_BYTES ? len - at : COPY_CHUNK_BYTES;
         struct aead_text t = {.at = text, .len = n};

@@ -13,6 +13,7 @@ AC_DEFUN([X_SUMMARY], [
     liburing        $have_uring
     object stores   $have_curl
     libcrypto       $have_crypto
+    libIPSec_MB     $have_ipsec_mb
     man pages       $SCDOC
     Python          $PYTHON ($pythondir)
     sanitizers      $enable_sanitizer])
