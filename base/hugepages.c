@@ -98,16 +98,29 @@ char *hugepages_buffer(size_t len)
     return at;
 }
 
+/* Each of these makes one at `at`. */
+typedef bool make_f(const struct hugepages *h, char *at);
+
+static bool make_small(const struct hugepages *h, char *at)
+{
+    return pages_take(at, h->bytes) == 0;
+}
+
 /* The kernel makes one of pages that are there: of one, where there were none. Where
  * another thread is at work next to it, it may say that it cannot do it just now; and of
  * memory of another kind, as of a file, that it never does. */
-static bool make(const struct hugepages *h, char *at)
+static bool collapse(const struct hugepages *h, char *at)
 {
     if (pages_take(at, pages_bytes()) < 0) {
         return false;
     }
     return madvise(at, h->bytes, COLLAPSE) == 0 || errno == EAGAIN || errno == EBUSY ||
            (errno == EINVAL && h->n > 0);
+}
+
+static bool advise(const struct hugepages *h, char *at)
+{
+    return madvise(at, h->bytes, MADV_HUGEPAGE) == 0 && make_small(h, at);
 }
 
 /* Until small ones have been measured none is. */
@@ -127,16 +140,16 @@ static uint64_t cpu_ns(void)
     return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-void hugepages_make(struct hugepages *h, char *at)
+static bool make_one(struct hugepages *h, char *at, make_f *make)
 {
     bool is_first = !atomic_exchange(&h->has_begun, true), is_made;
     uint64_t ns;
 
     if (h->is_over) {
-        return;
+        return false;
     }
     ns = cpu_ns();
-    is_made = is_first ? pages_take(at, h->bytes) == 0 : make(h, at);
+    is_made = is_first ? make_small(h, at) : make(h, at);
     ns = cpu_ns() - ns;
     if (is_first) {
         atomic_store(&h->small_ns, ns);
@@ -144,4 +157,15 @@ void hugepages_make(struct hugepages *h, char *at)
     if (!is_made || (!is_first && is_slow(h, ns))) {
         h->is_over = true;
     }
+    return is_made;
+}
+
+void hugepages_make(struct hugepages *h, char *at)
+{
+    make_one(h, at, collapse);
+}
+
+bool hugepages_take(struct hugepages *h, char *at)
+{
+    return make_one(h, at, advise);
 }

@@ -7,8 +7,10 @@
  * longer than the small ones. So small ones take the place of the first, and once the huge
  * ones have taken longer than those there are no more.
  *
- * They are asked for one by one (MADV_COLLAPSE, Linux 6.1), so that nothing else of the
- * process gets any, and nowhere more memory is taken than is filled. Where the kernel is
+ * They are asked for one by one, so that nothing else of the process gets any, and nowhere
+ * more memory is taken than is filled: of shared memory by MADV_COLLAPSE (Linux 6.1), which
+ * makes them of small ones; of private memory by MADV_HUGEPAGE and MADV_POPULATE_WRITE (5.14),
+ * as the other one keeps all threads from mapping anything meanwhile. Where the kernel is
  * older, has none left, or the machine's own rule is
  * /sys/kernel/mm/transparent_hugepage/enabled = never, there are none, and nobody is told.
  */
@@ -46,5 +48,9 @@ char *hugepages_buffer(size_t len);
  * small ones): all of it mapped, and to be written to. What is there stays as it is, whoever
  * else writes to it meanwhile. */
 void hugepages_make(struct hugepages *h, char *at);
+
+/* The same of private memory, of which that one has no page yet. False: nothing was done, as
+ * there are no more, or it could not be. */
+bool hugepages_take(struct hugepages *h, char *at);
 
 #endif

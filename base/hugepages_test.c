@@ -26,6 +26,10 @@ enum { N = 4, POPULATE_WRITE = 23, COLLAPSE = 25, MUCH = 16 << 20 };
 static int n_asked, n_granted = -1; /* of which the first; -1: as the kernel says */
 static int refused = EINVAL;          /* of the others, why */
 
+/* For private memory: what was asked last, and how often. */
+static bool is_advised, refuses_advice;
+static int n_advised;
+
 /* What the kernel is made of in /sys; NULL: what there is. */
 static const char *rule, *pmd_bytes;
 
@@ -38,7 +42,14 @@ int __wrap_madvise(void *at, size_t len, int advice);
 
 int __wrap_madvise(void *at, size_t len, int advice)
 {
-    us += advice == POPULATE_WRITE && len > 4096 ? small_us : advice == COLLAPSE ? huge_us : 0;
+    us += advice == COLLAPSE || (advice == POPULATE_WRITE && is_advised) ? huge_us
+        : advice == POPULATE_WRITE && len > 4096                        ? small_us : 0;
+    is_advised = advice == MADV_HUGEPAGE;
+    n_advised += is_advised;
+    if (is_advised && refuses_advice) {
+        errno = EINVAL;
+        return -1;
+    }
     if (advice != COLLAPSE) {
         return __real_madvise(at, len, advice);
     }
@@ -164,6 +175,52 @@ static void test_private(void)
        huge_at(at));
     ok(at[2 * huge + 5] == 'x' && at[0] == 0 && at[2 * huge + 4] == 0, "what was there stays");
     ok(!pages_are_sparse(at, huge), "it is there now");
+}
+
+/* By advice: the first one small, and of what is not asked for nothing. */
+static void test_taken(void)
+{
+    size_t huge = h.bytes;
+    struct hugepages mine;
+    char *at;
+
+    hugepages_look(&mine, MUCH);
+    at = private_memory(huge);
+    n_advised = n_asked = 0;
+    ok(hugepages_take(&mine, at) && n_advised + n_asked == 0 && !pages_are_sparse(at, huge),
+       "small pages come in the place of the first");
+    mine.small_ns = UINT64_MAX / 4; /* however long it takes here */
+    ok(hugepages_take(&mine, at + 2 * huge) && n_advised == 1 && n_asked == 0, "then it asks");
+    ok(huge_at(at + 2 * huge) == huge && !pages_are_sparse(at + 2 * huge, huge),
+       "for a huge one, and gets it: %llu bytes", huge_at(at + 2 * huge));
+    ok(pages_are_sparse(at + huge, huge), "and nothing of what lies between");
+    is_int(at[2 * huge] + at[3 * huge - 1], 0, "zeros");
+    refuses_advice = true;
+    ok(!hugepages_take(&mine, at + huge) && mine.is_over, "of memory that takes no advice, none");
+    refuses_advice = false;
+    n_advised = 0;
+    ok(!hugepages_take(&mine, at + huge) && n_advised == 0, "and no more");
+}
+
+/* As where the machine is a virtual one, and has to ask its host for each. */
+static void test_taken_slowly(int64_t small, int64_t each, int want)
+{
+    struct hugepages mine;
+    char *at;
+    int n = 0;
+
+    hugepages_look(&mine, MUCH);
+    at = private_memory(mine.bytes);
+    small_us = small;
+    huge_us = each;
+    n_advised = 0;
+    for (int i = 0; i < N; i++) {
+        n += hugepages_take(&mine, at + (size_t)i * mine.bytes);
+    }
+    small_us = huge_us = 0;
+    ok(n_advised == want && n == want + 1,
+       "small ones take %lld us, and huge ones %lld: %d of those are asked for",
+       (long long)small, (long long)each, n_advised);
 }
 
 static void test_shared(void)
@@ -413,7 +470,11 @@ int main(void)
             skip("here whoever touches a byte gets a huge page, asked for or not");
         } else {
             test_private();
+            test_taken();
         }
+        test_taken_slowly(1000, 1000, N - 1);
+        test_taken_slowly(1000, 1900, 2); /* with what is allowed in all */
+        test_taken_slowly(1000, 2500, 1);
         test_shared();
         test_buffer(true);
         test_refused();

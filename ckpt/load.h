@@ -21,9 +21,11 @@
  * snapshot of one of them in memory, say. */
 struct load_source {
     /* That file is going to be read: comes before anybody asks for it, maybe again, from
-     * the thread that loads. NULL: nothing is to be done for that. */
+     * the thread that loads. It maps nothing: memory is got ahead meanwhile, and who maps
+     * some waits for that. NULL: nothing is to be done. */
     void (*look)(void *arg, const struct step *s, uint32_t file);
-    /* All of that file, or NULL. It stays as it is until loading ends. Any thread. */
+    /* All of that file, or NULL. It stays as it is until loading ends. First from the thread
+     * that loads, then from any. */
     const char *(*file)(void *arg, const struct step *s, uint32_t file);
     /* Returns once its bytes before `end` are there. False: they will not be. Any thread.
      * NULL: all are. */

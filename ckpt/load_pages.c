@@ -12,7 +12,7 @@
 enum {
     NEAR_BYTES = 4096,        /* what lies closer to each other has no page between it */
     MANY_BYTES = 64 << 10,    /* to ask for fewer costs more than it saves */
-    UNIT_BYTES = 2 << 20,     /* as huge pages have, where the kernel gives such by itself */
+    UNIT_BYTES = 2 << 20,     /* as huge pages have */
     AHEAD_BYTES = 16 << 20,   /* to get less ahead is not worth a thread */
 };
 
@@ -21,6 +21,11 @@ struct load_range {
     uintptr_t begin, end; /* not empty */
     size_t first;
 };
+
+void load_pages_planned(struct load_pages *p)
+{
+    p->is_planned = true;
+}
 
 void load_pages_end(struct load_pages *p)
 {
@@ -101,6 +106,7 @@ static void leave_what_is_there(struct load_pages *p)
 static void list(struct load_pages *p)
 {
     size_t n = p->n_wants;
+    uint64_t sum = 0;
 
     p->ranges = calloc(n + 1, sizeof(*p->ranges));
     p->range_of = n < UINT32_MAX ? calloc(n + 1, sizeof(*p->range_of)) : NULL;
@@ -110,6 +116,7 @@ static void list(struct load_pages *p)
         if (bytes > 0) {
             add(p, (uintptr_t)p->to[i], (uintptr_t)p->to[i] + bytes);
             p->range_of[i] = (uint32_t)(p->n - 1);
+            sum += bytes;
         }
     }
     if (p->n > 0) {
@@ -119,6 +126,7 @@ static void list(struct load_pages *p)
     }
     if (p->n_units > 0) {
         leave_what_is_there(p);
+        hugepages_look(&p->huge, sum);
     }
 }
 
@@ -136,12 +144,29 @@ static bool take_on(struct load_pages *p, const struct load_range *r, uintptr_t 
     return !atomic_exchange(&p->is_made[number], true);
 }
 
+/* A huge page, where that is all of one. */
+static bool take_huge(struct load_pages *p, uintptr_t begin, uintptr_t end)
+{
+    return end - begin == UNIT_BYTES && p->huge.bytes == UNIT_BYTES &&
+           hugepages_take(&p->huge, (char *)begin);
+}
+
 static void make(struct load_pages *p, const struct load_range *r, uintptr_t at)
 {
     uintptr_t begin, end;
 
-    if (take_on(p, r, at, &begin, &end)) {
+    if (take_on(p, r, at, &begin, &end) && !take_huge(p, begin, end)) {
         pages_take((void *)begin, end - begin);
+    }
+}
+
+void load_pages_get(struct load_pages *p, size_t want, size_t at, size_t len)
+{
+    uintptr_t from = (uintptr_t)p->to[want] + at, end = from + len;
+
+    while (p->n_units > 0 && from < end) {
+        make(p, &p->ranges[p->range_of[want]], from);
+        from += UNIT_BYTES - from % UNIT_BYTES;
     }
 }
 
@@ -150,12 +175,9 @@ void load_pages_make(struct load_pages *p, const struct load_job *job,
 {
     for (size_t i = s->first; i < s->first + s->n && p->n_units > 0; i++) {
         const struct plan_piece *piece = &job->plan.pieces[i];
-        uintptr_t at = (uintptr_t)job->to[piece->want] + piece->to;
-        uintptr_t end = at + (piece->end - piece->begin);
 
-        while (piece->to != PLAN_APART && at < end) {
-            make(p, &p->ranges[p->range_of[piece->want]], at);
-            at += UNIT_BYTES - at % UNIT_BYTES;
+        if (piece->to != PLAN_APART) {
+            load_pages_get(p, piece->want, piece->to, piece->end - piece->begin);
         }
     }
 }
@@ -173,13 +195,15 @@ static int compare(const void *number, const void *range)
 
 /* Page by page: who plans maps memory of its own, which the kernel lets wait for up to 4 ms
  * where another thread is hardly ever outside such a call. Nothing is touched, as what lies
- * between two tensors is not the program's to touch. */
-static void take_by_and_by(uintptr_t begin, uintptr_t end)
+ * between two tensors is not the program's to touch. Later, all that is left at once, which
+ * takes half as long. */
+static void take_by_and_by(const struct load_pages *p, uintptr_t begin, uintptr_t end)
 {
-    size_t page = pages_bytes();
+    size_t page = pages_bytes(), n;
 
-    for (uintptr_t at = begin; at < end; at += page) {
-        pages_take((void *)at, end - at < page ? end - at : page);
+    for (uintptr_t at = begin; at < end; at += n) {
+        n = p->is_planned || end - at < page ? end - at : page;
+        pages_take((void *)at, n);
     }
 }
 
@@ -193,8 +217,9 @@ static void *get_ahead(void *arg)
         const struct load_range *r = bsearch(&number, p->ranges, p->n, sizeof(*r), compare);
         uintptr_t at = (r->begin / UNIT_BYTES + (number - r->first)) * UNIT_BYTES;
 
-        if (take_on(p, r, at > r->begin ? at : r->begin, &begin, &end)) {
-            take_by_and_by(begin, end);
+        if (take_on(p, r, at > r->begin ? at : r->begin, &begin, &end) &&
+            !take_huge(p, begin, end)) {
+            take_by_and_by(p, begin, end);
         }
     }
     return NULL;

@@ -6,6 +6,8 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/hugepages.h"
+#include "ckpt/load_priv.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -15,9 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { FIRST = (5 << 20) + 300, SECOND = (3 << 20) - 1000, ROOM = 16 << 20,
-       POPULATE_WRITE = 23, PAGE_BYTES = 4096 };
+       POPULATE_WRITE = 23, PAGE_BYTES = 4096, HUGE_BYTES = 2 << 20 };
 
 static char root[4096];
 static char *saved; /* FIRST and SECOND bytes */
@@ -30,8 +33,33 @@ int __wrap_madvise(void *at, size_t len, int advice);
 static atomic_int n_taken; /* pages that are asked for many at a time */
 static bool is_old;        /* the kernel knows nothing of that */
 
+/* Where huge pages were asked for, of what lies around what is loaded into. */
+static uintptr_t around, around_end, loaded, loaded_end;
+static atomic_int n_huge, n_odd;
+static bool has_no_huge; /* it gives none */
+static atomic_int n_calls; /* for pages, however many */
+
+static bool is_near(uintptr_t at, size_t len)
+{
+    return at < around_end && at + len > around;
+}
+
+static bool is_whole(uintptr_t at, size_t len)
+{
+    return at >= loaded && at + len <= loaded_end && at % HUGE_BYTES == 0 && len == HUGE_BYTES;
+}
+
 int __wrap_madvise(void *at, size_t len, int advice)
 {
+    if (advice == MADV_HUGEPAGE && is_near((uintptr_t)at, len)) {
+        n_huge++;
+        n_odd += !is_whole((uintptr_t)at, len);
+    }
+    if (advice == MADV_HUGEPAGE && has_no_huge) {
+        errno = EINVAL;
+        return -1;
+    }
+    n_calls += advice == POPULATE_WRITE;
     if (advice == POPULATE_WRITE) {
         n_taken += (int)(len / PAGE_BYTES);
         if (is_old) {
@@ -145,7 +173,7 @@ static void test_touched(void)
 
 static size_t n_there(char *at, size_t len)
 {
-    unsigned char there[ROOM / PAGE_BYTES];
+    unsigned char there[(32 << 20) / PAGE_BYTES];
     size_t n = 0;
 
     if (mincore(at, len, there) < 0) {
@@ -207,6 +235,72 @@ static void test_order(void)
     munmap(m, 2 * N * BYTES);
 }
 
+/* Huge pages are asked for where all of one is loaded into, and nowhere else. */
+static void test_huge(void)
+{
+    enum { BYTES = (24 << 20) + 777, BEFORE = (1 << 20) + 100, ALL = 32 << 20 };
+    struct muster_ckpt *ck = open_it();
+    char *m = mmap(NULL, ALL, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *at = m + BEFORE, *from = malloc(BYTES);
+    struct hugepages huge;
+
+    for (size_t i = 0; i < BYTES; i++) {
+        from[i] = (char)(i * 13 + i / PAGE_BYTES);
+    }
+    add(ck, "large", BYTES, from);
+    if (muster_ckpt_save(ck, 3, 0, NULL) < 0) {
+        bail_out("save: %s", muster_ckpt_error_text(ck));
+    }
+    add(ck, "large", BYTES, at);
+    memset(m, 'x', BEFORE);
+    memset(at + BYTES, 'x', PAGE_BYTES);
+    hugepages_look(&huge, BYTES);
+    around = (uintptr_t)m;
+    around_end = around + ALL;
+    loaded = (uintptr_t)at;
+    loaded_end = loaded + BYTES;
+    n_huge = n_odd = 0;
+    is_int(muster_ckpt_load(ck, 3, 0, NULL), 0, "a large one is loaded");
+    around = around_end = 0;
+    ok(memcmp(at, from, BYTES) == 0, "and is what was saved");
+    ok((n_huge > 0) == (huge.bytes == HUGE_BYTES) && n_odd == 0,
+       "of huge pages such as it fills are asked for, where there are any: %d", n_huge);
+    ok(is_all(m, BEFORE, 'x') && is_all(at + BYTES, PAGE_BYTES, 'x'),
+       "what is around it is as it was");
+    is_int((intmax_t)n_there(m + (28 << 20), 4 << 20), 0, "and no more of it is there");
+    muster_ckpt_close(ck);
+    munmap(m, ALL);
+    free(from);
+}
+
+/* Who plans is given way to by whoever gets pages ahead; once it has ended, nobody is. */
+static void test_planned(bool planned)
+{
+    enum { BYTES = 32 << 20, PAGES = BYTES / PAGE_BYTES, SHORT_MS = 10000 };
+    char *m = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint64_t len = BYTES;
+    struct load_want want = {.dtype = DTYPE_U8, .n_dims = 1, .len = &len};
+    struct load_pages p;
+    int ms = 0;
+    size_t n = 0;
+
+    has_no_huge = true;
+    n_calls = 0;
+    load_pages_begin(&p, &want, &m, 1, 3);
+    if (planned) {
+        load_pages_planned(&p);
+    }
+    for (; n < PAGES && ms < SHORT_MS; ms++) {
+        usleep(1000);
+        n = n_there(m, BYTES);
+    }
+    load_pages_release(&p);
+    has_no_huge = false;
+    ok(n == PAGES && (n_calls < PAGES / 10) == planned, "all %zu pages come ahead, by %d calls",
+       n, n_calls);
+    munmap(m, BYTES);
+}
+
 int main(void)
 {
     snprintf(root, sizeof(root), "/tmp/load_pages_test.XXXXXX");
@@ -224,6 +318,9 @@ int main(void)
     test_order();
     n_threads = 3;
     test_order();
+    test_huge();
+    test_planned(false);
+    test_planned(true);
     fs_remove_tree(root, NULL);
     return tap_done();
 }

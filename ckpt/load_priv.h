@@ -9,6 +9,7 @@
 #ifndef MUSTER_CKPT_LOAD_PRIV_H
 #define MUSTER_CKPT_LOAD_PRIV_H
 
+#include "base/hugepages.h"
 #include "ckpt/load.h"
 #include "ckpt/plan.h"
 
@@ -40,8 +41,8 @@ int load_job_run(const struct load_job *job, struct load_pages *pages, unsigned 
 /* Memory of the program that it has hardly touched yet, as of a model that was made just
  * now: its pages, one by one, cost more than what is loaded into them, and are taken many at
  * a time (base/pages.h). What lies together in memory need not do so in files: a page is got
- * for all that lies in it. Huge ones come where the kernel gives them by itself; to have them
- * made here keeps all threads from mapping anything meanwhile, which took longer. */
+ * for all that lies in it. Huge ones come for parts that are filled as a whole, where they
+ * come fast (base/hugepages.h). */
 struct load_pages {
     const struct load_want *wants;
     char *const *to;
@@ -51,8 +52,9 @@ struct load_pages {
     uint32_t *range_of;        /* of each of those wanted: in which range it lies */
     _Atomic bool *is_made;     /* of each unit, a part of a range: it was there, or somebody
                                   gets it, or did */
+    struct hugepages huge;
     _Atomic size_t next;       /* of the units, in their order */
-    atomic_bool is_over;
+    atomic_bool is_planned, is_over;
     bool has_first;
     pthread_t first; /* lists it, and starts the others */
     size_t n_others, max_others;
@@ -66,8 +68,12 @@ struct load_pages {
  * pages come as they are touched. */
 void load_pages_begin(struct load_pages *p, const struct load_want *wants, char *const *to,
                       size_t n, unsigned n_threads);
+/* Nobody plans any more, nor maps anything until it ends: it need not give way. */
+void load_pages_planned(struct load_pages *p);
 void load_pages_end(struct load_pages *p);
-/* Those that this span reaches into, once it has ended. Any thread. */
+/* Those that bytes [at, at + len) of a want lie in, and this span reaches into, once it has
+ * ended. Any thread. */
+void load_pages_get(struct load_pages *p, size_t want, size_t at, size_t len);
 void load_pages_make(struct load_pages *p, const struct load_job *job,
                      const struct plan_span *s);
 void load_pages_release(struct load_pages *p);

@@ -332,21 +332,30 @@ static void work_all(struct run *run, unsigned n_threads)
     }
 }
 
+/* Whether that span is the first one of its file. */
+static bool is_first(const struct plan *p, size_t i)
+{
+    return i == 0 || p->spans[i].file != p->spans[i - 1].file;
+}
+
+static void look_all(const struct load_job *job)
+{
+    const struct load_source *from = job->source;
+
+    for (size_t i = 0; from && from->look && i < job->plan.n_spans; i++) {
+        if (is_first(&job->plan, i)) {
+            from->look(from->arg, &job->load->step, job->plan.spans[i].file);
+        }
+    }
+}
+
 /* Of all files that are needed: whether some have to come from files of the system. */
 static bool has_disk(const struct load_job *job)
 {
-    const struct load_source *from = job->source;
-    const struct plan_span *s = job->plan.spans;
     bool is_from_disk = false;
 
     for (size_t i = 0; i < job->plan.n_spans; i++) {
-        if (i > 0 && s[i].file == s[i - 1].file) {
-            continue;
-        }
-        if (from && from->look) {
-            from->look(from->arg, &job->load->step, s[i].file);
-        }
-        is_from_disk |= !held(job, s[i].file);
+        is_from_disk |= is_first(&job->plan, i) && !held(job, job->plan.spans[i].file);
     }
     return is_from_disk && job->load->step.io == io_system();
 }
@@ -357,10 +366,12 @@ int load_job_run(const struct load_job *job, struct load_pages *pages, unsigned 
     struct run run = {.job = job, .pages = pages, .lock = PTHREAD_MUTEX_INITIALIZER};
     int rc;
 
+    load_pages_planned(pages);
+    look_all(job); /* what another node has takes its time */
+    load_pages_end(pages);
     if (has_disk(job) && n_threads < MANY_READERS) {
         n_threads = MANY_READERS;
     }
-    load_pages_end(pages);
     work_all(&run, n_threads);
     rc = atomic_load(&run.rc);
     if (rc < 0 && e) {

@@ -33,13 +33,16 @@ enum {
     N_MAPS = 2, /* as many as the agent has of a rank */
     BUSY_WAIT_MS = 60000,
     BUSY_LOOK_MS = 5,
+    MOST_OPEN = 64, /* files of memory that are not mapped yet */
 };
 
 /* A file of a checkpoint, in memory. */
 struct held {
     bool is_asked;
+    bool is_open;   /* it is there, and not mapped yet */
     bool is_coming; /* from another node, meanwhile: see snap_await() */
-    char *at; /* NULL: it is not there, as far as was asked */
+    int fd;
+    char *at; /* NULL: it is not there, as far as was asked, or not mapped yet */
     size_t len;
 };
 
@@ -61,7 +64,7 @@ struct agent_way {
     /* What the agent has of a checkpoint that is being loaded. */
     char held_uuid[COMMIT_UUID_BYTES]; /* "": nothing */
     struct held *held; /* of each of its files */
-    size_t n_held;
+    size_t n_held, n_open;
     char absent_uuid[COMMIT_UUID_BYTES]; /* of a save that the agent does not have: where
                                             others are asked that takes its time */
 };
@@ -486,10 +489,14 @@ static bool stays(void *self, const char *uuid)
 static void drop_held(struct agent_way *w)
 {
     for (size_t i = 0; i < w->n_held; i++) {
+        if (w->held[i].is_open) {
+            close(w->held[i].fd);
+        }
         if (w->held[i].at) {
             munmap(w->held[i].at, w->held[i].len);
         }
     }
+    w->n_open = 0;
     free(w->held);
     w->held = NULL;
     w->n_held = 0;
@@ -520,20 +527,18 @@ static struct held *held_of(const struct agent_way *w, const struct step *s,
                ? &w->held[file] : NULL;
 }
 
-static void map_held(struct held *h, int fd, uint64_t image_bytes)
+static void map_held(struct agent_way *w, struct held *h)
 {
-    size_t len = SNAP_PAGE_BYTES + image_bytes;
     struct stat st;
     void *at;
 
-    if (fstat(fd, &st) < 0 || (uint64_t)st.st_size < len) {
-        return;
+    if (fstat(h->fd, &st) == 0 && (uint64_t)st.st_size >= h->len) {
+        at = hugepages_map(h->len, PROT_READ, h->fd);
+        h->at = at == MAP_FAILED ? NULL : at;
     }
-    at = hugepages_map(len, PROT_READ, fd);
-    if (at != MAP_FAILED) {
-        h->at = at;
-        h->len = len;
-    }
+    close(h->fd);
+    h->is_open = false;
+    w->n_open--;
 }
 
 /* What this rank has saved, other nodes are asked for, too; what others have, comes from
@@ -558,14 +563,23 @@ static void look_held(void *arg, const struct step *s, uint32_t file)
         strcmp(got.uuid, s->commit.uuid) == 0 &&
         got.image_bytes == s->manifest.files[file].bytes) {
         h->is_coming = got.is_bare;
-        map_held(h, fd, got.image_bytes);
+        h->len = SNAP_PAGE_BYTES + got.image_bytes;
+        h->fd = take_fd(&fd);
+        h->is_open = true;
+        w->n_open++;
+        if (w->n_open > MOST_OPEN) { /* rather wait for memory than have no descriptors */
+            map_held(w, h);
+        }
     }
 }
 
 static const char *find_held(void *arg, const struct step *s, uint32_t file)
 {
-    const struct held *h = held_of(arg, s, file);
+    struct held *h = held_of(arg, s, file);
 
+    if (h && h->is_open) {
+        map_held(arg, h);
+    }
     return h && h->at ? h->at + SNAP_PAGE_BYTES : NULL;
 }
 

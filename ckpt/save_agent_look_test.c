@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { FILE_BYTES = 3 * DIGEST_BLOCK_BYTES / 2, RANK = 7 };
@@ -43,11 +44,13 @@ int __wrap_client_snap_find(struct client *c, uint32_t rank, const char *of,
     return 0;
 }
 
+enum { N_FILES = 80 };
+
 struct bed {
     struct save_agent_bed *agent;
     struct load_source source;
     struct save_way way;
-    struct manifest_file files[2];
+    struct manifest_file files[N_FILES + 1]; /* of ranks, and the index */
     struct step step;
 };
 
@@ -60,11 +63,13 @@ static void open_bed(struct bed *b)
         pwrite(b->agent->memory, "first", 5, SNAP_PAGE_BYTES) != 5) {
         bail_out("nothing to load from");
     }
-    snprintf(b->files[0].name, sizeof(b->files[0].name), "r%05d.safetensors", RANK);
-    b->files[0].bytes = FILE_BYTES;
-    snprintf(b->files[1].name, sizeof(b->files[1].name), "tensors.index");
+    for (int i = 0; i < N_FILES; i++) {
+        snprintf(b->files[i].name, sizeof(b->files[i].name), "r%05d.safetensors", RANK + i);
+        b->files[i].bytes = FILE_BYTES;
+    }
+    snprintf(b->files[N_FILES].name, sizeof(b->files[N_FILES].name), "tensors.index");
     b->step.manifest.files = b->files;
-    b->step.manifest.n_files = 2;
+    b->step.manifest.n_files = N_FILES + 1;
     str_copy(b->step.commit.uuid, sizeof(b->step.commit.uuid), uuid);
     says = (struct worker_snap){.bytes = FILE_BYTES, .image_bytes = FILE_BYTES};
     str_copy(says.uuid, sizeof(says.uuid), uuid);
@@ -109,7 +114,7 @@ static void test_there(void)
     ok(await(&b, FILE_BYTES), "all of it is there, whatever the page says");
     look(&b, 0);
     is_int(n_asked, 1, "it is asked once");
-    ok(!look(&b, 1), "the index is no rank's");
+    ok(!look(&b, N_FILES), "the index is no rank's");
     is_int(n_asked, 1, "and nobody asked for it");
     save_agent_looked(b.way.self);
     ok(!b.source.file(b.source.arg, &b.step, 0) && !await(&b, 1), "afterwards it is not");
@@ -156,6 +161,61 @@ static void test_another(void)
     close_bed(&b);
 }
 
+/* How often this process has the agent's memory mapped, and open beside its own descriptor. */
+static int n_mapped(void)
+{
+    _fclose_ FILE *maps = fopen("/proc/self/maps", "re");
+    char line[4096];
+    int n = 0;
+
+    while (maps && fgets(line, sizeof(line), maps)) {
+        n += strstr(line, "memfd:save_agent_test") != NULL;
+    }
+    return n;
+}
+
+static int n_open(void)
+{
+    struct stat memory, st;
+    int n = -1;
+
+    fstat(save_agent_bed.memory, &memory);
+    for (int fd = 0; fd < 1024; fd++) {
+        n += fstat(fd, &st) == 0 && st.st_ino == memory.st_ino && st.st_dev == memory.st_dev;
+    }
+    return n;
+}
+
+/* To look maps nothing, as there are threads that get memory; but of very many files, which
+ * would take descriptors. */
+static void test_many(void)
+{
+    struct bed b;
+    int before, n = 0;
+
+    open_bed(&b);
+    before = n_mapped();
+    b.source.look(b.source.arg, &b.step, 0);
+    ok(n_mapped() == before && n_open() == 1, "what is there is open, and not mapped");
+    for (uint32_t i = 1; i < N_FILES; i++) {
+        b.source.look(b.source.arg, &b.step, i);
+    }
+    ok(n_open() <= 64 && n_mapped() == before + N_FILES - n_open(),
+       "of %d files no more than 64 are open, the others mapped: %d", N_FILES, n_open());
+    for (uint32_t i = 0; i < N_FILES; i++) {
+        const char *at = b.source.file(b.source.arg, &b.step, i);
+
+        n += at && memcmp(at, "first", 5) == 0;
+    }
+    ok(n == N_FILES && n_open() == 0, "who asks where they are has all of them, and none is open");
+    save_agent_look(b.way.self, &b.step);
+    b.source.look(b.source.arg, &b.step, 3);
+    ok(n_mapped() == before && n_open() == 1, "for another load it is asked again");
+    save_agent_looked(b.way.self);
+    is_int(n_open(), 0, "afterwards nothing is open");
+    close_bed(&b);
+}
+
 /* It would be read as it is now. */
 static void test_map(void)
 {
@@ -175,6 +235,7 @@ int main(void)
     test_there();
     test_coming();
     test_another();
+    test_many();
     test_map();
     return tap_done();
 }

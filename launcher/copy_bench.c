@@ -12,7 +12,7 @@
  *   sign     to sign, or to check, whichever is slower
  *   bare     to sign, send, receive and check, by two threads that do nothing else
  *   lost     until what was asked for has come, into fresh memory, and is loaded from
- *            there, while it comes, to fresh memory of a worker
+ *            there, while it comes, to fresh memory of a worker (launcher/copy_worker.h)
  *   started  the same from memory of the node: for a worker that took as long to start as
  *            the rest takes, see launcher/agent_fetch_ahead.c
  *
@@ -24,17 +24,14 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fs.h"
-#include "base/pages.h"
-#include "ckpt/load_priv.h"
 #include "launcher/copy_bare.h"
 #include "launcher/copy_said.h"
+#include "launcher/copy_worker.h"
 #include "launcher/snap_bed.h"
+#include "launcher/snap_hold_priv.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <sched.h>
 #include <sodium.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +40,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WARM_UP = 2, MAX_THREADS = 4, STUCK_MS = 120000 };
+enum { WARM_UP = 2, STUCK_MS = 120000 };
 
 /* From the end that has saves to the one that gets them, and back. */
 struct order {
@@ -166,120 +163,17 @@ static void open_end(struct end *end, int fd,
 
 /* --- who gets them --- */
 
-static unsigned n_processors(void)
-{
-    cpu_set_t set;
-    int n = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-
-    return (unsigned)(n < MAX_THREADS ? n : MAX_THREADS);
-}
-
-/* One that loads, as ckpt/load_read.c does it: threads take block by block, get the memory
- * that it goes to, wait until it is there, and copy it while they verify it. */
-struct worker {
-    char *to;
-    uint64_t len;
-    struct load_want want;
-    struct load_pages pages; /* got until it is known where it comes from */
-    char *from; /* its own mapping; NULL: it has none yet */
-    size_t room;
-    bool is_coming;
-    _Atomic uint64_t next;
-    _Atomic bool is_wrong;
-    unsigned n;
-    pthread_t threads[MAX_THREADS];
-};
-
-static void worker_begin(struct worker *w, uint64_t len)
-{
-    *w = (struct worker){.len = len};
-    w->want = (struct load_want){.dtype = DTYPE_U8, .n_dims = 1, .len = &w->len};
-    w->to = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (w->to == MAP_FAILED) {
-        die("memory of a worker", strerror(errno));
-    }
-    load_pages_begin(&w->pages, &w->want, &w->to, 1, n_processors());
-}
-
-/* A block, and where it goes. */
-struct span {
-    const char *from;
-    char *to;
-};
-
-static void copy_part(void *arg, size_t at, size_t n)
-{
-    const struct span *s = arg;
-
-    memcpy(s->to + at, s->from + at, n);
-}
-
-static void *load_blocks(void *arg)
-{
-    enum { NEAR_BYTES = 128 << 10 };
-    struct worker *w = arg;
-    uint64_t at;
-
-    while ((at = atomic_fetch_add(&w->next, DIGEST_BLOCK_BYTES)) < w->len) {
-        size_t n = w->len - at < DIGEST_BLOCK_BYTES ? w->len - at : DIGEST_BLOCK_BYTES;
-        struct span s = {w->from + SNAP_PAGE_BYTES + at, w->to + at};
-
-        pages_take(s.to, n);
-        if (w->is_coming && !snap_await(w->from, digest_n_blocks(at + n))) {
-            w->is_wrong = true;
-            break;
-        }
-        pages_map((char *)s.from, n);
-        w->is_wrong |= digest_short_while(s.from, n, NEAR_BYTES, copy_part, &s) == 0;
-    }
-    return NULL;
-}
-
-/* That is where it comes from. */
-static void worker_start(struct worker *w, const struct snap *s)
-{
-    _close_ int fd = snap_for_reading(s);
-
-    w->room = SNAP_PAGE_BYTES + s->room;
-    w->from = mmap(NULL, w->room, PROT_READ, MAP_SHARED, fd, 0);
-    if (w->from == MAP_FAILED) {
-        die("map what comes", strerror(errno));
-    }
-    w->is_coming = s->head.state == SNAP_FILLING;
-    load_pages_release(&w->pages);
-    for (w->n = 0; w->n < n_processors(); w->n++) {
-        if (pthread_create(&w->threads[w->n], NULL, load_blocks, w) != 0) {
-            die("threads of a worker", strerror(EAGAIN));
-        }
-    }
-}
-
-/* Returns when it was there. */
-static uint64_t worker_end(struct worker *w)
-{
-    uint64_t end;
-
-    while (w->n > 0) {
-        pthread_join(w->threads[--w->n], NULL);
-    }
-    end = clock_mono_ns();
-    if (w->is_wrong || memcmp(w->to, w->from + SNAP_PAGE_BYTES, w->len) != 0) {
-        die("what a worker has loaded", "it differs");
-    }
-    munmap(w->to, w->len);
-    munmap(w->from, w->room);
-    return end;
-}
+static struct copy_worker worker; /* of the end that fetches */
+static struct snap_hold *worker_hold;
 
 /* One that comes when all is there. */
 static uint64_t load_ns(const struct snap *s)
 {
-    struct worker w;
     uint64_t begin = clock_mono_ns();
 
-    worker_begin(&w, s->head.image_bytes);
-    worker_start(&w, s);
-    return worker_end(&w) - begin;
+    copy_worker_ask(&worker, s->head.image_bytes);
+    copy_worker_give(&worker, s);
+    return copy_worker_end(&worker) - begin;
 }
 
 static bool is_none(void *arg, uint32_t rank)
@@ -288,33 +182,31 @@ static bool is_none(void *arg, uint32_t rank)
     return false;
 }
 
-static struct worker worker; /* of the end that fetches */
-static struct snap_hold *worker_hold;
-
 /* As its agent answers (launcher/agent_fetch.c). */
 static void on_coming(void *arg, const struct snap_head *head)
 {
     (void)arg;
-    worker_start(&worker, snap_hold_coming(worker_hold, head->rank, head->uuid,
-                                           head->image_bytes));
+    copy_worker_give(&worker, snap_hold_coming(worker_hold, head->rank, head->uuid,
+                                               head->image_bytes));
 }
 
-/* The memory of copies goes first: a node that is new has none. */
+/* The memory of copies goes first: a node that is new has none, nor any to give back. */
 static void fetch(struct end *end)
 {
     struct error e = {0};
     uint64_t begin;
 
     snap_hold_keep(end->hold, UINT64_MAX, is_none, NULL);
+    snap_bin_wait(end->hold->bin);
     worker_hold = end->hold;
     begin = clock_mono_ns();
     if (snap_copy_fetch(end->copy, 0, end->order.uuid, copy_said_addrs, end->order.port,
                         &e) < 0) {
         die("fetch", e.text);
     }
-    worker_begin(&worker, end->order.bytes);
+    copy_worker_ask(&worker, end->order.bytes);
     run_until(end, &end->copied.n_fetched, end->copied.n_fetched + 1);
-    end->order.ns = worker_end(&worker) - begin;
+    end->order.ns = copy_worker_end(&worker) - begin;
     end->order.load_ns = load_ns(snap_hold_get(end->hold, 0, end->order.uuid));
     say(end);
 }
@@ -324,6 +216,7 @@ static void get_copies(int fd)
     static struct end end;
     int n_done = 0;
 
+    copy_worker_start(&worker);
     open_end(&end, fd, on_coming);
     end.order.port = link_listener_port(end.listener);
     say(&end);
