@@ -46,7 +46,8 @@ void ckpt_format_bytes(uint64_t bytes, char *to, size_t size)
     double n = (double)bytes;
     size_t i = 0;
 
-    while (n >= 1024 && i + 1 < ARRAY_SIZE(units)) {
+    /* With one digit behind the point 1023.95 is shown as 1024.0. */
+    while (n >= (i ? 1023.95 : 1024) && i + 1 < ARRAY_SIZE(units)) {
         n /= 1024;
         i++;
     }

@@ -29,21 +29,23 @@ test_sizes() {
     sized s/step-3.safetensors 1536
     sized s/step-4.safetensors 1048576
     sized s/step-5.safetensors 1610612736
+    sized s/step-6.safetensors 1048525 # 1023.95 KiB would be shown as 1024.0
+    sized s/step-7.safetensors 1048524
     run ckpt ls s
     is "$status:$(awk 'NR > 1 { print $3, $4, $5 }' out | tr '\n' ,)" \
-        '0:5 1.5 GiB,4 1.0 MiB,3 1.5 KiB,2 1.0 KiB,1 1023 B,' 'sizes are told in units that people read' || show
+        '0:7 1023.9 KiB,6 1.0 MiB,5 1.5 GiB,4 1.0 MiB,3 1.5 KiB,2 1.0 KiB,1 1023 B,' 'sizes are told in units that people read' || show
     is "$(head -1 out | tr -s ' ')" 'NAME KIND STEP SIZE STATE WHY' 'under a head'
-    is "$(grep -c ' whole *structure only: no checksums, or not for all$' out)" 5 'and that nothing can be verified'
+    is "$(grep -c ' whole *structure only: no checksums, or not for all$' out)" 7 'and that nothing can be verified'
     run ckpt ls s -o json
-    is "$(json 4.bytes <out) $(json 4.files <out) $(json 4.structure_only <out) $(json 4.step <out)" '1023 1 true 1' \
+    is "$(json 6.bytes <out) $(json 6.files <out) $(json 6.structure_only <out) $(json 6.step <out)" '1023 1 true 1' \
         'for programs in bytes' || show
-    is "$(json 4.why <out || echo none)" none 'with no reason where nothing is wrong'
+    is "$(json 6.why <out || echo none)" none 'with no reason where nothing is wrong'
     truncate -s 1022 s/step-1.safetensors
     run ckpt ls s
     matches "$(tail -1 out)" '^step-1.safetensors +safetensors +1 +- +damaged +step-1' 'one that is damaged has no size' || show
     run ckpt ls s -o json
-    is "$(json 4.bytes <out || echo none) $(json 4.state <out)" 'none damaged' 'for programs neither'
-    like "$(json 4.why <out)" 'step-1.safetensors: ' 'but a reason'
+    is "$(json 6.bytes <out || echo none) $(json 6.state <out)" 'none damaged' 'for programs neither'
+    like "$(json 6.why <out)" 'step-1.safetensors: ' 'but a reason'
 }
 
 # A name without a step is none to go on from, but it is told.
