@@ -10,16 +10,106 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* --- by comparing --- */
+
+enum { RUN_ITEMS = 8 }; /* as long as that they are on average, or merging them does not pay */
+
+/* Items of one size, and how they follow one another. */
+struct kind {
+    size_t size;
+    int (*compare)(const void *, const void *);
+};
+
+/* Where each run of items that are sorted ends, in `ends`, or NULL. Returns how many there are;
+ * SIZE_MAX: more than `most`. */
+static size_t list_runs(const struct kind *k, const char *items, size_t n, size_t *ends,
+                        size_t most)
+{
+    size_t n_runs = 0;
+
+    for (size_t i = 1; i <= n; i++) {
+        const char *at = items + i * k->size;
+
+        if (i < n && k->compare(at - k->size, at) <= 0) {
+            continue;
+        }
+        if (n_runs == most) {
+            return SIZE_MAX;
+        }
+        if (ends) {
+            ends[n_runs] = i;
+        }
+        n_runs++;
+    }
+    return n_runs;
+}
+
+/* Two runs, [a, b) and [b, end), become one. */
+static void merge_two(const struct kind *k, const char *a, const char *b, const char *end,
+                      char *to)
+{
+    const char *middle = b;
+
+    while (a < middle && b < end) {
+        const char **least = k->compare(a, b) <= 0 ? &a : &b;
+
+        memcpy(to, *least, k->size);
+        *least += k->size;
+        to += k->size;
+    }
+    memcpy(to, a, (size_t)(middle - a)); /* of one of them there is nothing left */
+    memcpy(to + (middle - a), b, (size_t)(end - b));
+}
+
+/* Each two neighbours, into `to`. Returns how many runs are left. */
+static size_t merge_once(const struct kind *k, const char *from, char *to, size_t *ends,
+                         size_t n_runs)
+{
+    size_t begin = 0, n_left = 0;
+
+    for (size_t i = 0; i < n_runs; i += 2) {
+        size_t middle = ends[i], end = i + 1 < n_runs ? ends[i + 1] : middle;
+
+        merge_two(k, from + begin * k->size, from + middle * k->size, from + end * k->size,
+                  to + begin * k->size);
+        begin = end;
+        ends[n_left++] = end;
+    }
+    return n_left;
+}
+
+/* False: there is no memory to do that in. */
+static bool merge_runs(const struct kind *k, char *items, size_t n, size_t n_runs)
+{
+    _free_ size_t *ends = reallocarray(NULL, n_runs, sizeof(*ends));
+    _free_ char *other = reallocarray(NULL, n, k->size);
+    char *from = items, *to = other;
+
+    if (!ends || !other) {
+        return false;
+    }
+    list_runs(k, items, n, ends, n_runs);
+    while (n_runs > 1) {
+        char *merged = to;
+
+        n_runs = merge_once(k, from, merged, ends, n_runs);
+        to = from;
+        from = merged;
+    }
+    if (from != items) {
+        memcpy(items, from, n * k->size);
+    }
+    return true;
+}
+
 void sort_items(void *items, size_t n, size_t size,
                 int (*compare)(const void *, const void *))
 {
-    for (size_t i = 1; i < n; i++) {
-        const char *at = (const char *)items + i * size;
+    struct kind k = {size, compare};
+    size_t n_runs = n > 0 ? list_runs(&k, items, n, NULL, n / RUN_ITEMS + 1) : 0;
 
-        if (compare(at - size, at) > 0) {
-            qsort(items, n, size, compare);
-            return;
-        }
+    if (n_runs > 1 && (n_runs == SIZE_MAX || !merge_runs(&k, items, n, n_runs))) {
+        qsort(items, n, size, compare);
     }
 }
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sorting of what is often sorted already: that costs one look at each. */
+/* Sorting of what is often sorted already, or made of a few parts that are. */
 #ifndef MUSTER_BASE_SORT_H
 #define MUSTER_BASE_SORT_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* By qsort(). `items` may be NULL where there are none. Of those that are equal the order is
- * open. */
+/* What is sorted costs one look at each; runs of items that are, if they are few, are merged: of
+ * 2^k as many as k looks; all else qsort() does. `items` may be NULL where there are none. Of
+ * those that are equal the order is open. */
 void sort_items(void *items, size_t n, size_t size,
                 int (*compare)(const void *, const void *));
 

@@ -149,6 +149,7 @@ static int by_low(const void *a, const void *b)
 {
     const struct item *x = a, *y = b;
 
+    n_asked++;
     return x->low < y->low ? -1 : x->low > y->low;
 }
 
@@ -169,6 +170,60 @@ static void test_compare(void)
     sort_items(NULL, 0, sizeof(items[0]), by_low);
 }
 
+static bool has_no_memory;
+
+void *__real_reallocarray(void *at, size_t n, size_t size);
+void *__wrap_reallocarray(void *at, size_t n, size_t size);
+
+void *__wrap_reallocarray(void *at, size_t n, size_t size)
+{
+    return has_no_memory ? NULL : __real_reallocarray(at, n, size);
+}
+
+/* That many runs, of about as many items each, of which some are equal across runs. At most
+ * `per_item` looks at each. */
+static void test_runs(size_t n, size_t n_runs, size_t per_item)
+{
+    _free_ struct item *items = calloc(n + 1, sizeof(*items));
+    uint64_t x = n_runs, low = 0;
+    size_t run = 0;
+
+    if (!items) {
+        bail_out("memory");
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (i * n_runs / n != run) {
+            run = i * n_runs / n;
+            low = 0;
+        }
+        low += next(&x) % 5;
+        set(&items[i], 0, low, i);
+    }
+    n_asked = 0;
+    sort_items(items, n, sizeof(*items), by_low);
+    ok(is_right(items, n), "%zu items in %zu runs are sorted, equal ones as they were", n, n_runs);
+    ok(n_asked <= n * per_item, "by no more than %zu looks at each: %zu", per_item, n_asked);
+}
+
+/* Whatever there is no memory for, it is sorted. */
+static void test_no_memory(void)
+{
+    struct item items[64];
+
+    for (size_t i = 0; i < 64; i++) {
+        set(&items[i], 0, (i + 32) % 64, i);
+    }
+    has_no_memory = true;
+    sort_items(items, 64, sizeof(items[0]), by_low);
+    has_no_memory = false;
+    for (size_t i = 0; i < 64; i++) {
+        if (items[i].low != i) {
+            bail_out("%zu is where %zu belongs", (size_t)items[i].low, i);
+        }
+    }
+    ok(true, "without memory for another order, too");
+}
+
 int main(void)
 {
     test_random(1, 0, 0);
@@ -183,5 +238,12 @@ int main(void)
     test_places(10000, 1 << 10);     /* one digit, and two: in either room */
     test_places(10000, 1 << 20);
     test_compare();
+    test_runs(10000, 1, 1);
+    test_runs(10000, 2, 3); /* to find them, to find where they end, and to merge */
+    test_runs(10000, 3, 4);
+    test_runs(10000, 16, 6);
+    test_runs(10001, 17, 7);
+    test_runs(9, 2, 3);
+    test_no_memory();
     return tap_done();
 }
