@@ -140,7 +140,7 @@ static int copy_block(struct image_copy *c, uint64_t at, size_t len, struct erro
         return fill_piece(c->fill, c->fill_at + at, len, &source, e);
     }
     if (c->is_untouched) {
-        pages_map(c->to + at, len);
+        pages_take(c->to + at, len);
     }
     if (c->image->bytes < STREAM_BYTES) {
         return image_read(c->image, at, len, c->to + at, e);

@@ -99,11 +99,13 @@ struct touching {
     bool is_over;
 };
 
+/* As to be written to: else the processor notes with the first byte of each page that it is
+ * changed, which takes a third of what it takes to copy it. */
 static void touch_piece(struct touching *t)
 {
     size_t left = t->map->len - t->done, n = left < PIECE_BYTES ? left : PIECE_BYTES;
 
-    if (n == 0 || pages_map(t->map->at + t->done, n) < 0) {
+    if (n == 0 || pages_take(t->map->at + t->done, n) < 0) {
         t->is_over = true;
     } else {
         t->done += n;
