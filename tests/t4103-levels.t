@@ -187,6 +187,7 @@ test_slow_failure() {
 kill_all() {
     local id pid
     id=$(json id run/run.json)
+    at_exit "rm -rf '$(shm)'" # it may be gone on with, and is not always
     ok 'all of the run is killed' wait_for 60 eval '
         for pid in $(grep -slzxF "MUSTER_RUN_ID='"$id"'" /proc/[0-9]*/environ | cut -d/ -f3) $(pgrep -f "$id") "$spawned"; do
             [ "$pid" = $$ ] || [ "$pid" = "$BASHPID" ] || kill -KILL "$pid" 2>/dev/null
