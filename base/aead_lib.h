@@ -23,7 +23,7 @@ struct aead_keys {
 
 /* One that is loaded, with its keys; what it keeps of them is in its own memory. */
 struct aead_lib {
-    /* `n_text` bytes behind the `n_before` first ones, and the tag behind them. False: it
+    /* A whole text, and the tag behind it, which `len` does not count in either. False: it
      * could not be done, or was not sealed so. */
     bool (*seal)(struct aead_lib *lib, const uint8_t *nonce, const struct aead_text *t);
     bool (*unseal)(struct aead_lib *lib, const uint8_t *nonce, const struct aead_text *t);

@@ -318,6 +318,8 @@ static void test_all(enum aead_cipher cipher)
 
 int main(void)
 {
+    enum aead_cipher most;
+
     if (sodium_init() < 0) {
         bail_out("libsodium");
     }
@@ -326,15 +328,16 @@ int main(void)
         test_again();
         test_vectors();
     }
-    for (enum aead_cipher c = AEAD_CHACHA20_POLY1305; c <= aead_best(); c++) {
+    /* Where there is AES all are: to sign by it has to be fast nowhere but in a session. */
+    most = aead_best() == AEAD_CHACHA20_POLY1305 ? aead_best() : AEAD_AES_256_GMAC;
+    for (enum aead_cipher c = AEAD_CHACHA20_POLY1305; c <= most; c++) {
         for (n_missing = 0; n_missing <= N_LIBRARIES; n_missing++) {
             diag("cipher %d without %u libraries", c, n_missing);
             test_all(c);
         }
     }
-    if (aead_best() < AEAD_AES_256_GMAC) {
-        skip("this processor has no instructions for cipher %d, or muster no library",
-             aead_best() + 1);
+    if (most == AEAD_CHACHA20_POLY1305) {
+        skip("this processor has no instructions for AES");
     }
     return tap_done();
 }

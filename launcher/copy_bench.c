@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How long a snapshot takes from one agent to another, and to a worker that starts
- * from it there: two processes with what agents have for that (launcher/snap_copy.h),
- * over TCP by way of loopback, as muster's links go between hosts. Beside it, what one
- * core takes to sign the same bytes, and to check them, as each end does; or, where they
- * are encrypted on their way, to seal and to open them.
+ * from it there: two processes with what agents have for that (launcher/snap_copy.h), and
+ * one of a worker, over TCP by way of loopback, as muster's links go between hosts. Beside
+ * it, what one core takes to sign the same bytes, and to check them, as each end does; or,
+ * where they are encrypted on their way, to seal and to open them.
  *
  *   copy_bench BYTES ROUNDS [encrypt]     lines: what, and nanoseconds
  *
