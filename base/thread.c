@@ -4,6 +4,7 @@
 #include "base/thread.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -12,16 +13,52 @@
 #include <time.h>
 #include <unistd.h>
 
-int thread_start(pthread_t *ret, void *(*body)(void *arg), void *arg)
+static int create(pthread_t *ret, const pthread_attr_t *how, void *(*body)(void *arg), void *arg)
 {
     sigset_t all, old;
     int rc;
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    rc = pthread_create(ret, NULL, body, arg);
+    rc = pthread_create(ret, how, body, arg);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return rc;
+}
+
+int thread_start(pthread_t *ret, void *(*body)(void *arg), void *arg)
+{
+    return create(ret, NULL, body, arg);
+}
+
+static int create_on(pthread_t *ret, const cpu_set_t *set, void *(*body)(void *arg), void *arg)
+{
+    pthread_attr_t how;
+    int rc = pthread_attr_init(&how);
+
+    if (rc) {
+        return rc;
+    }
+    rc = pthread_attr_setaffinity_np(&how, sizeof(*set), set);
+    rc = rc ? rc : create(ret, &how, body, arg);
+    pthread_attr_destroy(&how);
+    return rc;
+}
+
+int thread_start_beside(pthread_t *ret, void *(*body)(void *arg), void *arg)
+{
+    cpu_set_t all, others;
+    int here = sched_getcpu();
+
+    if (here < 0 || sched_getaffinity(0, sizeof(all), &all) < 0) {
+        return thread_start(ret, body, arg);
+    }
+    others = all;
+    CPU_CLR((size_t)here, &others);
+    if (CPU_COUNT(&others) == 0 || create_on(ret, &others, body, arg) != 0) {
+        return thread_start(ret, body, arg);
+    }
+    pthread_setaffinity_np(*ret, sizeof(all), &all); /* it stays there, and may leave */
+    return 0;
 }
 
 #ifndef __has_feature

@@ -23,7 +23,13 @@
  * value. */
 int thread_start(pthread_t *ret, void *(*body)(void *arg), void *arg);
 
-/* The same with a table of descriptors of its own: of what is open now it has 0, 1, 2
+/* The same for one that works beside who starts it, for milliseconds: it begins on another
+ * processor, where this thread may run on more than one. Where all have something to do just
+ * then, if only for a moment, the kernel lets both share one, and an idle one is found to be
+ * so only milliseconds later. */
+int thread_start_beside(pthread_t *ret, void *(*body)(void *arg), void *arg);
+
+/* As thread_start(), with a table of descriptors of its own: of what is open now it has 0, 1, 2
  * and `keep` (-1: none). It has that table when this returns. */
 int thread_start_apart(pthread_t *ret, void *(*body)(void *arg), void *arg,
                        int keep);

@@ -66,7 +66,7 @@ int crowd_run(const struct crowd *c, size_t n, struct error *e)
 
     /* Fewer than wanted are enough: this thread does the rest. */
     while (started + 1 < want && started < MAX_THREADS &&
-           thread_start(&threads[started], help, &r) == 0) {
+           thread_start_beside(&threads[started], help, &r) == 0) {
         started++;
     }
     help(&r);

@@ -254,7 +254,7 @@ void image_copy_help(struct image_copy *c, unsigned n_threads, void (*first)(voi
 
     n_threads = n_threads < MAX_THREADS ? n_threads : MAX_THREADS;
     while (n + 1 < n_threads && n + 1 < left &&
-           thread_start(&threads[n], copy_blocks, c) == 0) {
+           thread_start_beside(&threads[n], copy_blocks, c) == 0) {
         n++;
     }
     if (first) {

@@ -58,7 +58,7 @@ static uint64_t do_work(struct work *w, unsigned n_threads)
     unsigned n = 0;
 
     while (n + 1 < n_threads && n < LIMITS_READERS &&
-           thread_start(&threads[n], do_blocks, w) == 0) {
+           thread_start_beside(&threads[n], do_blocks, w) == 0) {
         n++;
     }
     do_blocks(w);

@@ -231,7 +231,7 @@ static void *list_and_get(void *arg)
 
     list(p);
     while (p->n_others < p->max_others &&
-           thread_start(&p->others[p->n_others], get_ahead, p) == 0) {
+           thread_start_beside(&p->others[p->n_others], get_ahead, p) == 0) {
         p->n_others++;
     }
     return get_ahead(p);
@@ -255,7 +255,7 @@ void load_pages_begin(struct load_pages *p, const struct load_want *wants, char 
     *p = (struct load_pages){.wants = wants, .to = to, .n_wants = n};
     p->max_others = most < 2 ? 0 : most - 2; /* the caller is one, too */
     p->has_first = most >= 2 && is_much(p) &&
-                   thread_start(&p->first, list_and_get, p) == 0;
+                   thread_start_beside(&p->first, list_and_get, p) == 0;
     if (!p->has_first) {
         list(p);
     }

@@ -323,7 +323,7 @@ static void work_all(struct run *run, unsigned n_threads)
 
     n_threads = n_threads < MAX_THREADS ? n_threads : MAX_THREADS;
     while (n + 1 < n_threads && n + 1 < run->job->plan.n_spans &&
-           thread_start(&threads[n], work, run) == 0) {
+           thread_start_beside(&threads[n], work, run) == 0) {
         n++;
     }
     work(run);

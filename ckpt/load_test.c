@@ -485,8 +485,8 @@ static struct {
     int direct_fd;
 } disk = {.direct_fd = -1};
 
-int __real_thread_start(pthread_t *thread, void *(*f)(void *arg), void *arg);
-int __wrap_thread_start(pthread_t *thread, void *(*f)(void *arg), void *arg);
+int __real_thread_start_beside(pthread_t *thread, void *(*f)(void *arg), void *arg);
+int __wrap_thread_start_beside(pthread_t *thread, void *(*f)(void *arg), void *arg);
 int __real_fcntl(int fd, int cmd, ...);
 int __wrap_fcntl(int fd, int cmd, ...);
 ssize_t __real_pread(int fd, void *to, size_t n, off_t at);
@@ -494,9 +494,9 @@ ssize_t __wrap_pread(int fd, void *to, size_t n, off_t at);
 ssize_t __real_preadv2(int fd, const struct iovec *iov, int n, off_t at, int flags);
 ssize_t __wrap_preadv2(int fd, const struct iovec *iov, int n, off_t at, int flags);
 
-int __wrap_thread_start(pthread_t *thread, void *(*f)(void *arg), void *arg)
+int __wrap_thread_start_beside(pthread_t *thread, void *(*f)(void *arg), void *arg)
 {
-    return disk.is_on ? -EAGAIN : __real_thread_start(thread, f, arg);
+    return disk.is_on ? -EAGAIN : __real_thread_start_beside(thread, f, arg);
 }
 
 int __wrap_fcntl(int fd, int cmd, ...)
