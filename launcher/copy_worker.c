@@ -8,6 +8,7 @@
 #include "base/hugepages.h"
 #include "base/pages.h"
 #include "base/seqsock.h"
+#include "base/thread.h"
 #include "ckpt/digest.h"
 #include "ckpt/load_priv.h"
 
@@ -143,8 +144,8 @@ static void start(struct loading *l, bool is_coming, uint64_t room, int fd)
         die("map what comes", strerror(errno));
     }
     l->is_coming = is_coming;
-    for (l->n = 0; l->n < n_processors(); l->n++) {
-        if (pthread_create(&l->threads[l->n], NULL, load_blocks, l) != 0) {
+    for (l->n = 0; l->n + 1 < n_processors(); l->n++) { /* this one is one, too */
+        if (thread_start_beside(&l->threads[l->n], load_blocks, l) != 0) {
             die("threads", strerror(EAGAIN));
         }
     }
@@ -155,6 +156,7 @@ static uint64_t finish(struct loading *l)
 {
     uint64_t end;
 
+    load_blocks(l);
     while (l->n > 0) {
         pthread_join(l->threads[--l->n], NULL);
     }
