@@ -10,6 +10,7 @@
 #include "ckpt/strided.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 
 enum {
@@ -188,19 +189,22 @@ static void leave(struct image_copy *c)
     pthread_mutex_unlock(&c->lock);
 }
 
-static void *copy_blocks(void *arg)
+static void copy_blocks(struct image_copy *c, unsigned n_polite)
 {
-    struct image_copy *c = arg;
     uint64_t i;
 
     if (!enter(c)) {
-        return NULL;
+        return;
     }
     while ((i = atomic_fetch_add(&c->next, 1)) < c->n_blocks) {
         uint64_t at = i * DIGEST_BLOCK_BYTES, left = c->image->bytes - at;
         size_t n = left < DIGEST_BLOCK_BYTES ? left : DIGEST_BLOCK_BYTES;
         struct error e = {0};
 
+        if (n_polite > 0) {
+            n_polite--;
+            sched_yield();
+        }
         if (copy_block(c, at, n, &e) < 0) {
             keep_failure(c, &e);
         } else {
@@ -208,6 +212,17 @@ static void *copy_blocks(void *arg)
         }
     }
     leave(c);
+}
+
+/* Whoever brings to the disk what is there begins just now, too, by a thread that is new to
+ * the kernel, and where all processors copy would wait for a time slice to end: some
+ * milliseconds, in which a disk writes as many megabytes. */
+static void *help(void *arg)
+{
+    enum { POLITE_BLOCKS = 3 };
+    struct image_copy *c = arg;
+
+    copy_blocks(c, c->is_there ? POLITE_BLOCKS : 0);
     return NULL;
 }
 
@@ -254,13 +269,13 @@ void image_copy_help(struct image_copy *c, unsigned n_threads, void (*first)(voi
 
     n_threads = n_threads < MAX_THREADS ? n_threads : MAX_THREADS;
     while (n + 1 < n_threads && n + 1 < left &&
-           thread_start_beside(&threads[n], copy_blocks, c) == 0) {
+           thread_start_beside(&threads[n], help, c) == 0) {
         n++;
     }
     if (first) {
         first(arg);
     }
-    copy_blocks(c);
+    copy_blocks(c, 0);
     while (n > 0) {
         pthread_join(threads[--n], NULL);
     }

@@ -386,6 +386,46 @@ static void test_first(void)
     is_int(end(), 0, "all of it");
 }
 
+/* --- who else wants the processor --- */
+
+int __real_sched_yield(void);
+int __wrap_sched_yield(void);
+
+enum { BY_SAVER = 100 };
+
+static atomic_int n_polite;
+static pthread_t saver;
+
+int __wrap_sched_yield(void)
+{
+    n_polite += pthread_equal(pthread_self(), saver) ? BY_SAVER : 1;
+    return __real_sched_yield();
+}
+
+static int count_polite(unsigned n_threads)
+{
+    n_polite = 0;
+    n_first_there = n_threads > 1 ? N_MANY : 0;
+    image_copy_help(&copy, n_threads, first, NULL);
+    return end() == 0 ? n_polite : -1;
+}
+
+static void test_polite(void)
+{
+    saver = pthread_self();
+    begin(N_MANY);
+    is_int(count_polite(2), 3, "who helps lets others go first, before a few blocks");
+    begin(N_MANY);
+    is_int(count_polite(1), 0, "not so who saves, for whom the program waits");
+    begin(N_MANY);
+    image_copy_begin(&copy, &image, to, false);
+    n_first_there = 0;
+    n_polite = 0;
+    image_copy_help(&copy, 2, NULL, NULL);
+    is_int(n_polite, 0, "nor who helps where nobody brings to the disk what is there");
+    is_int(end(), 0, "all is copied");
+}
+
 int main(void)
 {
     for (size_t i = 0; i < sizeof(data); i++) {
@@ -402,6 +442,7 @@ int main(void)
     test_not_told();
     test_watched();
     test_first();
+    test_polite();
     is_int((int)n_early, 0, "no block is counted while it is copied");
     return tap_done();
 }
