@@ -5,6 +5,8 @@
 
 #ifdef HAVE_LIBCRYPTO
 
+#include "base/symbol.h"
+
 #include <dlfcn.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -43,27 +45,21 @@ static int is_making(int which)
     return which == SEAL || which == SIGN;
 }
 
-static bool look_up(const struct crypto *c, const char *name, void *to)
-{
-    *(void **)to = dlsym(c->handle, name);
-    return *(void **)to != NULL;
-}
-
 static bool load(struct crypto *c)
 {
     /* It stays: there will be other large texts, and it keeps memory of its own. */
     c->handle = dlopen(NAME_OF(OPENSSL_SHLIB_VERSION),
                        RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     return c->handle &&
-           look_up(c, "OPENSSL_init_crypto", &c->init) &&
-           look_up(c, "EVP_CIPHER_CTX_new", &c->create) &&
-           look_up(c, "EVP_CIPHER_CTX_free", &c->destroy) &&
-           look_up(c, "EVP_CIPHER_CTX_ctrl", &c->control) &&
-           look_up(c, "EVP_CipherInit_ex", &c->begin) &&
-           look_up(c, "EVP_CipherUpdate", &c->update) &&
-           look_up(c, "EVP_CipherFinal_ex", &c->end) &&
-           look_up(c, "EVP_aes_256_gcm", &c->aes) &&
-           look_up(c, "EVP_chacha20_poly1305", &c->poly);
+           symbol_find(c->handle, "OPENSSL_init_crypto", &c->init) &&
+           symbol_find(c->handle, "EVP_CIPHER_CTX_new", &c->create) &&
+           symbol_find(c->handle, "EVP_CIPHER_CTX_free", &c->destroy) &&
+           symbol_find(c->handle, "EVP_CIPHER_CTX_ctrl", &c->control) &&
+           symbol_find(c->handle, "EVP_CipherInit_ex", &c->begin) &&
+           symbol_find(c->handle, "EVP_CipherUpdate", &c->update) &&
+           symbol_find(c->handle, "EVP_CipherFinal_ex", &c->end) &&
+           symbol_find(c->handle, "EVP_aes_256_gcm", &c->aes) &&
+           symbol_find(c->handle, "EVP_chacha20_poly1305", &c->poly);
 }
 
 /* Its configuration is for programs that speak TLS; what is to be done at the end of

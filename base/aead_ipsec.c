@@ -6,6 +6,7 @@
 #ifdef HAVE_IPSEC_MB
 
 #include "base/key.h"
+#include "base/symbol.h"
 
 #include <dlfcn.h>
 #include <intel-ipsec-mb.h>
@@ -42,12 +43,6 @@ struct loaded {
     __typeof__(free_mb_mgr) *destroy;
 };
 
-static bool look_up(const struct loaded *l, const char *name, void *to)
-{
-    *(void **)to = dlsym(l->handle, name);
-    return *(void **)to != NULL;
-}
-
 /* The one whose headers muster was built with: what a manager has lies elsewhere in others. */
 static bool load(struct loaded *l)
 {
@@ -56,10 +51,12 @@ static bool load(struct loaded *l)
     snprintf(name, sizeof(name), "libIPSec_MB.so.%d", IMB_VERSION_NUM >> 16);
     /* It stays: there will be other large texts. */
     l->handle = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    return l->handle && look_up(l, "imb_get_version", &l->version) &&
-           look_up(l, "alloc_mb_mgr", &l->create) &&
-           look_up(l, "init_mb_mgr_auto", &l->init) &&
-           look_up(l, "free_mb_mgr", &l->destroy) && l->version() == IMB_VERSION_NUM;
+    return l->handle &&
+           symbol_find(l->handle, "imb_get_version", &l->version) &&
+           symbol_find(l->handle, "alloc_mb_mgr", &l->create) &&
+           symbol_find(l->handle, "init_mb_mgr_auto", &l->init) &&
+           symbol_find(l->handle, "free_mb_mgr", &l->destroy) &&
+           l->version() == IMB_VERSION_NUM;
 }
 
 /* On others it is no faster than libcrypto. */

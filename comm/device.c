@@ -3,6 +3,8 @@
 
 #include "comm/device.h"
 
+#include "base/symbol.h"
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
@@ -50,12 +52,6 @@ struct device {
     int (*name)(int result, const char **ret_name);
 };
 
-static bool look_up(const struct device *d, const char *name, void *to)
-{
-    *(void **)to = dlsym(d->handle, name);
-    return *(void **)to != NULL;
-}
-
 static struct device *open_driver(void)
 {
     struct device *d = calloc(1, sizeof(*d));
@@ -64,16 +60,16 @@ static struct device *open_driver(void)
         return NULL;
     }
     d->handle = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_NOW | RTLD_LOCAL);
-    if (d->handle && look_up(d, "cuPointerGetAttribute", &d->attribute) &&
-        look_up(d, "cuCtxPushCurrent_v2", &d->push) &&
-        look_up(d, "cuCtxPopCurrent_v2", &d->pop) &&
-        look_up(d, "cuCtxSynchronize", &d->synchronize) &&
-        look_up(d, "cuDevicePrimaryCtxRetain", &d->retain_primary) &&
-        look_up(d, "cuDevicePrimaryCtxRelease_v2", &d->release_primary) &&
-        look_up(d, "cuDeviceGet", &d->device_get) &&
-        look_up(d, "cuMemcpyDtoH_v2", &d->to_host) &&
-        look_up(d, "cuMemcpyHtoD_v2", &d->to_device) &&
-        look_up(d, "cuGetErrorName", &d->name)) {
+    if (d->handle && symbol_find(d->handle, "cuPointerGetAttribute", &d->attribute) &&
+        symbol_find(d->handle, "cuCtxPushCurrent_v2", &d->push) &&
+        symbol_find(d->handle, "cuCtxPopCurrent_v2", &d->pop) &&
+        symbol_find(d->handle, "cuCtxSynchronize", &d->synchronize) &&
+        symbol_find(d->handle, "cuDevicePrimaryCtxRetain", &d->retain_primary) &&
+        symbol_find(d->handle, "cuDevicePrimaryCtxRelease_v2", &d->release_primary) &&
+        symbol_find(d->handle, "cuDeviceGet", &d->device_get) &&
+        symbol_find(d->handle, "cuMemcpyDtoH_v2", &d->to_host) &&
+        symbol_find(d->handle, "cuMemcpyHtoD_v2", &d->to_device) &&
+        symbol_find(d->handle, "cuGetErrorName", &d->name)) {
         return d;
     }
     if (d->handle) {

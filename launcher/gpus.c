@@ -8,6 +8,7 @@
 #include "launcher/gpus.h"
 
 #include "base/str.h"
+#include "base/symbol.h"
 #include "launcher/node_facts.h"
 
 #include <dlfcn.h>
@@ -42,15 +43,6 @@ struct nvml {
     int (*processes)(struct device *, unsigned *, struct process *);
 };
 
-/* POSIX promises that a pointer to a function goes through dlsym(). */
-static bool look_up(const struct nvml *n, const char *name, void *to)
-{
-    void *found = dlsym(n->handle, name);
-
-    memcpy(to, &found, sizeof(found));
-    return found;
-}
-
 /* Older drivers lack the last two; then nothing is known of use. */
 static bool open_nvml(struct nvml *n)
 {
@@ -58,17 +50,17 @@ static bool open_nvml(struct nvml *n)
     if (!n->handle) {
         return false;
     }
-    if (!look_up(n, "nvmlInit_v2", &n->init) ||
-        !look_up(n, "nvmlShutdown", &n->shutdown) ||
-        !look_up(n, "nvmlDeviceGetCount_v2", &n->count) ||
-        !look_up(n, "nvmlDeviceGetHandleByIndex_v2", &n->by_index) ||
-        !look_up(n, "nvmlDeviceGetUUID", &n->uuid) ||
-        !look_up(n, "nvmlDeviceGetName", &n->name) || n->init() != 0) {
+    if (!symbol_find(n->handle, "nvmlInit_v2", &n->init) ||
+        !symbol_find(n->handle, "nvmlShutdown", &n->shutdown) ||
+        !symbol_find(n->handle, "nvmlDeviceGetCount_v2", &n->count) ||
+        !symbol_find(n->handle, "nvmlDeviceGetHandleByIndex_v2", &n->by_index) ||
+        !symbol_find(n->handle, "nvmlDeviceGetUUID", &n->uuid) ||
+        !symbol_find(n->handle, "nvmlDeviceGetName", &n->name) || n->init() != 0) {
         dlclose(n->handle);
         return false;
     }
-    look_up(n, "nvmlDeviceGetMemoryInfo_v2", &n->memory);
-    look_up(n, "nvmlDeviceGetComputeRunningProcesses_v3", &n->processes);
+    symbol_find(n->handle, "nvmlDeviceGetMemoryInfo_v2", &n->memory);
+    symbol_find(n->handle, "nvmlDeviceGetComputeRunningProcesses_v3", &n->processes);
     return true;
 }
 

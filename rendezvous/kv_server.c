@@ -53,6 +53,7 @@ void kv_server_destroy(struct kv_server *srv)
 
 #include "base/addr.h"
 #include "base/buf.h"
+#include "base/symbol.h"
 #include "rendezvous/allow.h"
 
 #include <dlfcn.h>
@@ -134,16 +135,13 @@ static int open_library(struct library *lib, struct error *e)
 {
     void *handle = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     const char *missing = NULL;
-    void *symbol;
 
     if (!handle) {
         return error_text(e, ENOTSUP, "Horovod's rendezvous needs " LIBRARY
                           " on the node of rank 0: %s", dlerror());
     }
 #define LOOK_UP(name)                                                         \
-    symbol = dlsym(handle, #name);                                            \
-    missing = symbol ? missing : #name;                                       \
-    memcpy(&lib->name, &symbol, sizeof(symbol));
+    missing = symbol_find(handle, #name, &lib->name) ? missing : #name;
     FUNCTIONS(LOOK_UP)
     return missing ? error_text(e, ENOTSUP, LIBRARY " has no %s", missing) : 0;
 }
