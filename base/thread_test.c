@@ -3,7 +3,6 @@
 #include <config.h>
 
 #include "base/thread.h"
-#include "base/clock.h"
 #include "base/waker.h"
 #include "tests/lib/tap.h"
 
@@ -15,7 +14,6 @@
 #include <semaphore.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -263,64 +261,67 @@ static void test_within(void)
 
 /* --- beside --- */
 
+static int here; /* the processor that this program takes itself to run on */
+static cpu_set_t at_first; /* where a thread may begin, before it may run on any */
+static bool is_set; /* or it may run anywhere from its start on */
+static bool is_refused;
+
+int __wrap_sched_getcpu(void);
+int __real_pthread_setaffinity_np(pthread_t t, size_t size, const cpu_set_t *set);
+int __wrap_pthread_setaffinity_np(pthread_t t, size_t size, const cpu_set_t *set);
+int __real_pthread_attr_setaffinity_np(pthread_attr_t *attr, size_t size, const cpu_set_t *set);
+int __wrap_pthread_attr_setaffinity_np(pthread_attr_t *attr, size_t size, const cpu_set_t *set);
+
+int __wrap_sched_getcpu(void)
+{
+    return here;
+}
+
+int __wrap_pthread_setaffinity_np(pthread_t t, size_t size, const cpu_set_t *set)
+{
+    is_set = pthread_getaffinity_np(t, sizeof(at_first), &at_first) == 0;
+    return __real_pthread_setaffinity_np(t, size, set);
+}
+
+int __wrap_pthread_attr_setaffinity_np(pthread_attr_t *attr, size_t size, const cpu_set_t *set)
+{
+    return is_refused ? ENOMEM : __real_pthread_attr_setaffinity_np(attr, size, set);
+}
+
 struct beside {
-    atomic_int cpu; /* where it began; -1: it has not yet */
     sem_t may_end;
-    bool takes_signals;
+    bool takes_signals, has_run;
     cpu_set_t may_run; /* at its end */
 };
 
-static void *begin_beside(void *arg)
+static void *run_beside(void *arg)
 {
     struct beside *b = arg;
     sigset_t blocked;
 
     pthread_sigmask(SIG_BLOCK, NULL, &blocked);
     b->takes_signals = !sigismember(&blocked, SIGTERM);
-    b->cpu = sched_getcpu();
     while (sem_wait(&b->may_end) < 0 && errno == EINTR) {
     }
     sched_getaffinity(0, sizeof(b->may_run), &b->may_run);
+    b->has_run = true;
     return NULL;
 }
 
-/* Who starts it has something to do all the while, as who copies has. */
-static int start_beside(struct beside *b)
+static struct beside start_beside(int cpu)
 {
+    struct beside b = {.has_run = false};
     pthread_t t;
-    uint64_t end = clock_mono_ms() + 10000;
-    int rc;
 
-    b->cpu = -1;
-    sem_init(&b->may_end, 0, 0);
-    rc = thread_start_beside(&t, begin_beside, b);
-    while (rc == 0 && b->cpu < 0 && clock_mono_ms() < end) {
-    }
-    sem_post(&b->may_end);
-    if (rc == 0) {
+    here = cpu;
+    is_set = false;
+    sem_init(&b.may_end, 0, 0);
+    if (thread_start_beside(&t, run_beside, &b) == 0) {
+        sem_post(&b.may_end);
         pthread_join(t, NULL);
     }
-    sem_destroy(&b->may_end);
-    return rc;
-}
-
-static void *spin(void *arg)
-{
-    const atomic_bool *is_over = arg;
-
-    while (!*is_over) {
-    }
-    return NULL;
-}
-
-static void run_on(int a, int b)
-{
-    cpu_set_t set;
-
-    CPU_ZERO(&set);
-    CPU_SET((size_t)a, &set);
-    CPU_SET((size_t)b, &set);
-    sched_setaffinity(0, sizeof(set), &set);
+    sem_destroy(&b.may_end);
+    return b;
 }
 
 static int next_cpu(const cpu_set_t *set, int from)
@@ -331,56 +332,45 @@ static int next_cpu(const cpu_set_t *set, int from)
     return from;
 }
 
-/* Neither is idle: this one is where the first, and another thread where the second is. */
-static void test_beside_busy(int first, int second)
+static void run_on(int cpu)
 {
-    enum { TIMES = 20 };
-    struct beside b = {0};
-    atomic_bool is_over = false;
-    cpu_set_t mine;
-    pthread_t other;
-    int n_looked = 0, n_beside = 0;
+    cpu_set_t set;
 
-    run_on(second, second);
-    if (pthread_create(&other, NULL, spin, &is_over) != 0) {
-        bail_out("thread");
-    }
-    for (int i = 0; i < TIMES; i++) {
-        run_on(first, first);
-        run_on(first, second);
-        start_beside(&b);
-        if (sched_getcpu() == first) { /* else this one was moved, as it may be */
-            n_looked++;
-            n_beside += b.cpu == second;
-        }
-    }
-    is_over = true;
-    pthread_join(other, NULL);
-    ok(n_looked > TIMES / 2 && n_beside == n_looked,
-       "a thread beside begins on another processor, though that is busy, too (%d of %d)",
-       n_beside, n_looked);
-    sched_getaffinity(0, sizeof(mine), &mine);
-    ok(CPU_EQUAL(&mine, &b.may_run), "and may leave it for any that this one may have");
-    ok(!b.takes_signals, "and takes no signals");
+    CPU_ZERO(&set);
+    CPU_SET((size_t)cpu, &set);
+    sched_setaffinity(0, sizeof(set), &set);
+}
+
+static void test_beside_many(const cpu_set_t *all, int first)
+{
+    struct beside b = start_beside(first);
+    cpu_set_t others = *all;
+
+    CPU_CLR((size_t)first, &others);
+    ok(is_set && CPU_EQUAL(&at_first, &others), "a thread beside begins on another processor");
+    ok(CPU_EQUAL(all, &b.may_run), "and may leave it for any that this one may have");
+    ok(!b.takes_signals, "it takes no signals");
+    is_refused = true;
+    b = start_beside(first);
+    is_refused = false;
+    ok(b.has_run && !is_set, "where that cannot be asked for it runs all the same");
 }
 
 static void test_beside(void)
 {
-    struct beside b = {0};
     cpu_set_t all;
-    int first, second;
+    int first;
 
     sched_getaffinity(0, sizeof(all), &all);
     first = next_cpu(&all, 0);
-    second = next_cpu(&all, first + 1);
-    run_on(first, first);
-    is_int(start_beside(&b), 0, "where there is one processor");
-    is_int(b.cpu, first, "it is used by both");
-    if (second < CPU_SETSIZE) {
-        test_beside_busy(first, second);
+    if (CPU_COUNT(&all) > 1) {
+        test_beside_many(&all, first);
     } else {
         skip("this process may run on one processor only");
     }
+    ok(start_beside(-1).has_run && !is_set, "so it does where nobody knows which one this is");
+    run_on(first);
+    ok(start_beside(first).has_run && !is_set, "and on the only one, where there is one");
     sched_setaffinity(0, sizeof(all), &all);
 }
 
