@@ -106,6 +106,19 @@ test_model() {
     is "$status" 1 'a constant that it does not know is refused'
 }
 
+# Of the row the worker runs for as long as there are rounds.
+test_ended() {
+    mkdir there
+    spawn ended env TMPDIR="$PWD/there" "$MUSTER_SRCDIR/scripts/bench" ckpt --quick --rounds 100 --only 'map'
+    ok 'a benchmark has a directory' wait_for 60 eval 'ls -d there/bench.*/run/run.json' || diag "$(cat ended.out ended.err)"
+    kill -TERM "$spawned"
+    wait_exit 120 "$spawned"
+    is "$status" 143 'one that is told to end does' || diag "$(cat ended.err)"
+    is "$(ls -d there/bench.* 2>/dev/null)" '' 'and its directory goes'
+    ok 'with what it has started' wait_for 60 eval '! grep -slzF "TMPDIR=$TRASH/there" /proc/[0-9]*/environ' ||
+        diag "$(grep -slzF "TMPDIR=$TRASH/there" /proc/[0-9]*/environ)"
+}
+
 test_refusals() {
     run "$MUSTER_SRCDIR/scripts/bench" nothing
     is "$status" 1 'an unknown benchmark is refused'
