@@ -189,6 +189,7 @@ static void leave(struct image_copy *c)
     pthread_mutex_unlock(&c->lock);
 }
 
+/* Before so many of them who waits for this processor goes first. */
 static void copy_blocks(struct image_copy *c, unsigned n_polite)
 {
     uint64_t i;
