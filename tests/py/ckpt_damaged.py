@@ -187,6 +187,32 @@ def twice(where):
             ok(got.passed_over == 2 and (into["a"] == 2).all() and (into["b"] == 1).all(), "and passed over, too")
 
 
+def just_before(c, name, act):
+    """Has `act` happen before the next call of the library of that name."""
+    call, todo = c._handle.call, [act]
+
+    def meanwhile(this, *arguments):
+        if this == name and todo:
+            todo.pop()()
+        return call(this, *arguments)
+
+    c._handle.call = meanwhile
+
+
+def replaced(where):
+    """Somebody saves meanwhile who keeps one: that is no damage, and the newer one is there."""
+    with ckpt.Checkpoints(where) as c, ckpt.Checkpoints(where, keep=1) as other:
+        other.save(1, {"k": 1})
+        for step, name in enumerate(("read_blob", "load", "read_blob"), start=2):
+            just_before(c, name, lambda step=step: other.save(step, {"k": step}))
+            got = []
+            error = failure(lambda: got.append(c.load()))
+            ok(error is None and got[0].state == {"k": step}, f"the newer one, where that is before {name}: {error or got[0]}")
+        just_before(c, "load", lambda: other.save(9, {"k": 9}))
+        error = failure(lambda: c.load(4))
+        ok(isinstance(error, FileNotFoundError) and "of step 4 in" in str(error), f"one that is asked for is not there any more: {error}")
+
+
 def together():
     """What only one of two ranks cannot have, both are refused."""
     is_last = muster.rank() == muster.world() - 1
@@ -218,6 +244,7 @@ partial(root + ".partial")
 only(root + ".only")
 counted(root + ".counted")
 twice(root + ".twice")
+replaced(root + ".replaced")
 with ckpt.Checkpoints(root + ".together") as c:
     make_partial(c, root + ".together")
 with ckpt.Checkpoints(root + ".unread") as c:
