@@ -215,11 +215,31 @@ static void add_passed(const struct muster_ckpt *ck, const struct proposal *all,
     passed_note(passed, most->n_passed, most->why);
 }
 
-static int choose(struct muster_ckpt *ck, struct search w, struct passed *passed,
+/* Whether anybody proposed one that is newer than `newest`, which it is then. */
+static bool has_risen(const struct muster_ckpt *ck, const struct proposal *all,
+                      struct standing *newest)
+{
+    bool is_newer = false;
+
+    for (uint32_t r = 0; r < ck->group.world; r++) {
+        if (all[r].rc == 0 &&
+            (!newest->name[0] || standing_compare(&all[r].at, newest) > 0)) {
+            *newest = all[r].at;
+            is_newer = true;
+        }
+    }
+    return is_newer;
+}
+
+/* Where none is left that all have, while somebody has seen one: it was removed meanwhile, and
+ * they begin again, until they see no newer one. */
+static int choose(struct muster_ckpt *ck, const struct search *begin, struct passed *passed,
                   struct step *ret, struct error *e)
 {
     _free_ struct proposal *all = calloc(ck->group.world, sizeof(*all));
-    bool is_same = false, is_first = true;
+    struct standing newest = {0};
+    struct search w = *begin;
+    bool is_same = false, is_first = true, is_newer = false;
     int rc = group_agree(&ck->group,
                          all ? 0 : error_set(e, ENOMEM, "choose"), e);
 
@@ -238,16 +258,26 @@ static int choose(struct muster_ckpt *ck, struct search w, struct passed *passed
         mine.n_passed = here.n;
         str_copy(mine.why, sizeof(mine.why), here.why.text);
         rc = group_gather(&ck->group, &mine, all, sizeof(mine), e);
-        if (rc == 0 && is_first) { /* what is older was not asked for */
+        if (rc < 0) {
+            step_close(&s);
+            break;
+        }
+        if (is_first) { /* what is older was not asked for */
             add_passed(ck, all, passed);
         }
-        rc = rc < 0 ? rc : weigh(ck, all, &w.bound, &is_same, e);
+        is_newer = has_risen(ck, all, &newest) || is_newer;
+        rc = weigh(ck, all, &w.bound, &is_same, e);
         if (rc == 0 && is_same) {
             *ret = s;
             return 0;
         }
         step_close(&s);
         w.or_equal = true;
+        if (rc == -ENOENT && is_newer) {
+            w = *begin;
+            is_newer = false;
+            rc = 0;
+        }
     }
     return rc;
 }
@@ -256,12 +286,12 @@ int ckpt_choose(struct muster_ckpt *ck, const struct search *w, const struct sta
                 struct passed *passed, struct step *ret, struct error *e)
 {
     struct search avoided = *w;
-    int rc = choose(ck, *w, passed, ret, e);
+    int rc = choose(ck, w, passed, ret, e);
 
     if (rc == -ENOENT && ck->choice == CKPT_NOT_AVOIDED) {
         ck->choice = CKPT_ONLY_AVOIDED;
         avoided.bound = *first;
-        rc = choose(ck, avoided, passed, ret, e);
+        rc = choose(ck, &avoided, passed, ret, e);
     }
     return rc;
 }

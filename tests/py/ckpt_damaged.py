@@ -5,9 +5,12 @@
     muster run ... ckpt_damaged.py DIRECTORY together    the workers load what that left
 """
 import glob
+import itertools
 import json
 import logging
+import multiprocessing
 import os
+import shutil
 import sys
 
 import numpy as np
@@ -207,10 +210,50 @@ def replaced(where):
             just_before(c, name, lambda step=step: other.save(step, {"k": step}))
             got = []
             error = failure(lambda: got.append(c.load()))
-            ok(error is None and got[0].state == {"k": step}, f"the newer one, where that is before {name}: {error or got[0]}")
+            ok(error is None and (got[0].state, got[0].passed_over) == ({"k": step}, 0), f"the newer one, where that is before {name}: {error or got[0]}")
         just_before(c, "load", lambda: other.save(9, {"k": 9}))
         error = failure(lambda: c.load(4))
         ok(isinstance(error, FileNotFoundError) and "of step 4 in" in str(error), f"one that is asked for is not there any more: {error}")
+
+
+ALONE = (0, 1, lambda data: [data])
+
+
+def two_steps(where, end, rank, swap_at):
+    """The step that is the newest to both ranks, of which this one has `end` of a pipe. Rank 1 puts
+    a newer one in its place in the midst of call `swap_at` among them, once rank 0 has gone on."""
+    calls = itertools.count(1)
+
+    def gather(data):
+        end.send_bytes(data)
+        other = end.recv_bytes()
+        if rank == 1 and next(calls) == swap_at:
+            end.poll(1)  # it has looked, and says what it has found
+            next_one = os.path.dirname(path_of(where + ".next", 2))
+            os.rename(next_one, os.path.join(where, os.path.basename(next_one)))
+            os.unlink(path_of(where, 1, "COMMIT"))
+            shutil.rmtree(os.path.dirname(path_of(where, 1)))
+        return [other, data] if rank else [data, other]
+
+    with ckpt.Checkpoints(where, group=(rank, 2, gather)) as c:
+        return c.latest()
+
+
+def between(where):
+    """Somebody else saves, and removes the older one, when one of two ranks has seen that."""
+    seen = []
+    for swap_at in range(1, 9):
+        for name, step in (("", 1), (".next", 2)):
+            with ckpt.Checkpoints(f"{where}{swap_at}{name}", group=ALONE) as c:
+                c.save(step, {"k": step})
+        ends = multiprocessing.Pipe()
+        sys.stdout.flush()
+        child = os.fork()
+        if child == 0:
+            os._exit(two_steps(f"{where}{swap_at}", ends[1], 1, swap_at) or 0)
+        mine = two_steps(f"{where}{swap_at}", ends[0], 0, swap_at)
+        seen.append((mine, os.WEXITSTATUS(os.waitpid(child, 0)[1])))
+    ok(set(seen) <= {(1, 1), (2, 2)} and (2, 2) in seen, f"both have seen the same one, and never none: {seen}")
 
 
 def together():
@@ -245,6 +288,7 @@ only(root + ".only")
 counted(root + ".counted")
 twice(root + ".twice")
 replaced(root + ".replaced")
+between(root + ".between")
 with ckpt.Checkpoints(root + ".together") as c:
     make_partial(c, root + ".together")
 with ckpt.Checkpoints(root + ".unread") as c:

@@ -66,6 +66,10 @@ class Passed:
         if n > 0:
             _log.warning("muster: passed over: %s", why)
 
+    def forget(self, newest: int) -> None:
+        """All of them are older than that one."""
+        self.n, self.why, self.newest = 0, [], newest
+
     def error(self) -> CheckpointError:
         """There is no other one. Worded as by the library."""
         text = f"no checkpoint in {self.path} is whole (muster ckpt verify {self.path} tells of each)"
@@ -639,17 +643,21 @@ class Checkpoints:
         if not (error.errno == EILSEQ or isinstance(error, NotFound)):
             raise error
         n, why = self._handle.passed_over()
+        newer = self._newer(passed.newest)
+        if newer is not None:
+            passed.forget(newer)
+            return newer
         passed.add_and_tell(*((n, why) if n > 0 else (1, str(error.strerror))))
+        return self._newest(step, passed)
+
+    def _newer(self, step: int) -> Optional[int]:
         try:
             newest = self._latest(lib.LATEST)
-        except CheckpointError as damaged:
-            if damaged.errno != EILSEQ:
+        except CheckpointError as error:
+            if error.errno != EILSEQ:
                 raise
-            newest = None
-        if newest is None or newest <= passed.newest:
-            return self._newest(step, passed)
-        passed.newest = newest
-        return newest
+            return None
+        return newest if newest is not None and newest > step else None
 
     def _describe(self, step: int) -> Dict[str, Any]:
         text = self._handle.read_blob(step, TREE)
