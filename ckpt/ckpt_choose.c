@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int compare(const struct standing *a, const struct standing *b)
+int standing_compare(const struct standing *a, const struct standing *b)
 {
     if (a->step != b->step) {
         return a->step < b->step ? -1 : 1;
@@ -92,6 +92,7 @@ struct view {
     struct step best; /* io NULL: none yet */
     struct standing best_at;
     struct passed here, newer; /* of those here, than the step that is next */
+    bool has_lost;             /* one that was listed is not there, or never was finished */
 };
 
 /* One that was never finished is not worth a word, and one of the bound's own step was told
@@ -108,14 +109,15 @@ static int look_at(struct muster_ckpt *ck, const struct search *w,
         return error_text(e, why.code, "%s: %s", ck->root_path, why.text);
     }
     if (rc < 0) {
+        v->has_lost |= rc == -ENOENT;
         if (rc != -ENOENT && entry->step < w->bound.step) {
             passed_note(&v->here, 1, why.text);
         }
         return 0;
     }
     at = standing_of(&s);
-    if (compare(&at, &w->bound) >= (w->or_equal ? 1 : 0) ||
-        (v->best.io && compare(&at, &v->best_at) < 0)) {
+    if (standing_compare(&at, &w->bound) >= (w->or_equal ? 1 : 0) ||
+        (v->best.io && standing_compare(&at, &v->best_at) < 0)) {
         step_close(&s);
         return 0;
     }
@@ -125,25 +127,37 @@ static int look_at(struct muster_ckpt *ck, const struct search *w,
     return 0;
 }
 
-int ckpt_find(struct muster_ckpt *ck, const struct search *w, struct passed *passed,
-              struct step *ret, struct error *e)
+static int look_at_all(struct muster_ckpt *ck, const struct search *w, struct view *v,
+                       struct error *e)
 {
     _free_ struct step_entry *entries = NULL;
-    struct view v = {0};
     size_t n = 0;
     int rc = step_list(ck->io, ck->root, &entries, &n, e);
 
     for (size_t i = 0; i < n && rc == 0; i++) {
-        if ((v.best.io && entries[i].step < v.best_at.step) ||
+        if ((v->best.io && entries[i].step < v->best_at.step) ||
             (int64_t)entries[i].step < w->only) {
             break;
         }
         if (i == 0 || entries[i - 1].step != entries[i].step) {
-            v.newer = v.here;
+            v->newer = v->here;
         }
         if (may_be(ck, w, &entries[i])) {
-            rc = look_at(ck, w, &entries[i], &v, e);
+            rc = look_at(ck, w, &entries[i], v, e);
         }
+    }
+    return rc;
+}
+
+int ckpt_find(struct muster_ckpt *ck, const struct search *w, struct passed *passed,
+              struct step *ret, struct error *e)
+{
+    struct view v = {0};
+    int rc = look_at_all(ck, w, &v, e);
+
+    if (rc == 0 && !v.best.io && v.has_lost) { /* who removed it may have saved a newer one */
+        v = (struct view){0};
+        rc = look_at_all(ck, w, &v, e);
     }
     *passed = v.best.io && w->is_for_step ? v.newer : v.here;
     if (rc < 0 || !v.best.io) {
@@ -177,10 +191,10 @@ static int weigh(const struct muster_ckpt *ck, const struct proposal *all,
                        : error_text(e, -all[r].rc, "rank %u: %.*s", r,
                                     (int)sizeof(all[r].text) - 1, all[r].text);
         }
-        if (compare(&all[r].at, &all[0].at) != 0) {
+        if (standing_compare(&all[r].at, &all[0].at) != 0) {
             *ret_same = false;
         }
-        if (compare(&all[r].at, ret) < 0) {
+        if (standing_compare(&all[r].at, ret) < 0) {
             *ret = all[r].at;
         }
     }
@@ -201,11 +215,31 @@ static void add_passed(const struct muster_ckpt *ck, const struct proposal *all,
     passed_note(passed, most->n_passed, most->why);
 }
 
-static int choose(struct muster_ckpt *ck, struct search w, struct passed *passed,
+/* Whether anybody proposed one that is newer than `newest`, which it is then. */
+static bool has_risen(const struct muster_ckpt *ck, const struct proposal *all,
+                      struct standing *newest)
+{
+    bool is_newer = false;
+
+    for (uint32_t r = 0; r < ck->group.world; r++) {
+        if (all[r].rc == 0 &&
+            (!newest->name[0] || standing_compare(&all[r].at, newest) > 0)) {
+            *newest = all[r].at;
+            is_newer = true;
+        }
+    }
+    return is_newer;
+}
+
+/* Where none is left that all have, while somebody has seen one: it was removed meanwhile, and
+ * they begin again, until they see no newer one. */
+static int choose(struct muster_ckpt *ck, const struct search *begin, struct passed *passed,
                   struct step *ret, struct error *e)
 {
     _free_ struct proposal *all = calloc(ck->group.world, sizeof(*all));
-    bool is_same = false, is_first = true;
+    struct standing newest = {0};
+    struct search w = *begin;
+    bool is_same = false, is_first = true, is_newer = false;
     int rc = group_agree(&ck->group,
                          all ? 0 : error_set(e, ENOMEM, "choose"), e);
 
@@ -224,16 +258,26 @@ static int choose(struct muster_ckpt *ck, struct search w, struct passed *passed
         mine.n_passed = here.n;
         str_copy(mine.why, sizeof(mine.why), here.why.text);
         rc = group_gather(&ck->group, &mine, all, sizeof(mine), e);
-        if (rc == 0 && is_first) { /* what is older was not asked for */
+        if (rc < 0) {
+            step_close(&s);
+            break;
+        }
+        if (is_first) { /* what is older was not asked for */
             add_passed(ck, all, passed);
         }
-        rc = rc < 0 ? rc : weigh(ck, all, &w.bound, &is_same, e);
+        is_newer = has_risen(ck, all, &newest) || is_newer;
+        rc = weigh(ck, all, &w.bound, &is_same, e);
         if (rc == 0 && is_same) {
             *ret = s;
             return 0;
         }
         step_close(&s);
         w.or_equal = true;
+        if (rc == -ENOENT && is_newer) {
+            w = *begin;
+            is_newer = false;
+            rc = 0;
+        }
     }
     return rc;
 }
@@ -242,12 +286,12 @@ int ckpt_choose(struct muster_ckpt *ck, const struct search *w, const struct sta
                 struct passed *passed, struct step *ret, struct error *e)
 {
     struct search avoided = *w;
-    int rc = choose(ck, *w, passed, ret, e);
+    int rc = choose(ck, w, passed, ret, e);
 
     if (rc == -ENOENT && ck->choice == CKPT_NOT_AVOIDED) {
         ck->choice = CKPT_ONLY_AVOIDED;
         avoided.bound = *first;
-        rc = choose(ck, avoided, passed, ret, e);
+        rc = choose(ck, &avoided, passed, ret, e);
     }
     return rc;
 }
@@ -258,6 +302,10 @@ int ckpt_none_whole(const struct muster_ckpt *ck, const struct search *w,
 {
     char which[64], n[32] = "";
 
+    if (passed->n == passed->n_gone) {
+        return error_text(e, ENOENT, "no checkpoint%s in %.300s: %s",
+                          say_which(w, which, sizeof(which)), ck->root_path, passed->why.text);
+    }
     if (w->only < 0) {
         snprintf(n, sizeof(n), " %d passed over;", passed->n);
     }

@@ -17,10 +17,13 @@ struct standing {
 struct standing standing_of(const struct step *s);
 /* Below all of that step. */
 struct standing standing_below(uint64_t step);
+/* Less than 0, 0, or more, as strcmp(). */
+int standing_compare(const struct standing *a, const struct standing *b);
 
 /* What was passed over, for the caller. */
 struct passed {
     int n;
+    int n_gone; /* of these: removed meanwhile, and not damaged */
     struct error why; /* of all, as far as there is room; text "" if there are none */
 };
 
@@ -47,7 +50,8 @@ int ckpt_find(struct muster_ckpt *ck, const struct search *w, struct passed *pas
 int ckpt_choose(struct muster_ckpt *ck, const struct search *w, const struct standing *first,
                 struct passed *passed, struct step *ret, struct error *e);
 
-/* Says that there is none because all that there are are damaged, and where that is. */
+/* Says that there is none because all that there are are damaged, and where that is; -ENOENT
+ * where all were removed meanwhile. */
 int ckpt_none_whole(const struct muster_ckpt *ck, const struct search *w,
                     const struct passed *passed, struct error *e);
 /* What all of it came to, for the caller of the API; returns that. */

@@ -377,15 +377,30 @@ static void test_counted_avoided(void)
 struct removing {
     struct io io;
     struct io_ops ops;
-    int root, left; /* files until then */
+    int root, left;   /* files until then */
+    const char *next; /* a newer one, which has come by then; or NULL */
 };
+
+static void bring(const struct removing *r)
+{
+    const char *name = strrchr(r->next, '/') + 1;
+
+    if (renameat(AT_FDCWD, r->next, r->root, name) < 0) {
+        bail_out("bring %s", r->next);
+    }
+}
 
 static int open_counted(struct io *io, int dir, const char *name)
 {
     struct removing *r = (struct removing *)io;
 
-    if (r->left-- == 0 && step_remove(io_system(), r->root, name_of_two, NULL) < 0) {
-        bail_out("remove %s", name_of_two);
+    if (r->left-- == 0) {
+        if (r->next) {
+            bring(r);
+        }
+        if (step_remove(io_system(), r->root, name_of_two, NULL) < 0) {
+            bail_out("remove %s", name_of_two);
+        }
     }
     return io_system()->ops->open_file(io_system(), dir, name);
 }
@@ -402,28 +417,36 @@ static struct muster_ckpt *open_with(struct removing *r, const char *dir, int32_
     return ck;
 }
 
+/* Of that directory, with a checkpoint of step 2. */
+static struct muster_ckpt *begin_removing(struct removing *r, const char *name, int32_t *v)
+{
+    char dir[4200];
+    struct muster_ckpt *ck;
+
+    *r = (struct removing){.ops = *io_system()->ops, .left = INT_MAX};
+    r->ops.open_file = open_counted;
+    r->io.ops = &r->ops;
+    snprintf(dir, sizeof(dir), "%s/%s", root, name);
+    r->root = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ck = open_with(r, dir, v);
+    *v = 2;
+    if (muster_ckpt_save(ck, 2, 0, NULL) < 0) {
+        bail_out("save: %s", muster_ckpt_error_text(ck));
+    }
+    io_system()->ops->list(io_system(), r->root, find_step_two, NULL);
+    return ck;
+}
+
 /* 0: it was removed too late for that load; -1: something is wrong; 1: the older one is
  * loaded; 2: and one was passed over. */
 static int load_while_removed(int n)
 {
-    struct removing r = {.ops = *io_system()->ops, .left = n};
-    char dir[4200];
-    struct muster_ckpt *ck;
+    struct removing r;
     int64_t step = -1;
-    int32_t v = 1;
+    int32_t v;
+    struct muster_ckpt *ck = begin_removing(&r, "vanishing", &v);
     int rc;
 
-    r.ops.open_file = open_counted;
-    r.io.ops = &r.ops;
-    snprintf(dir, sizeof(dir), "%s/vanishing", root);
-    r.root = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    ck = open_with(&r, dir, &v);
-    r.left = INT_MAX;
-    v = 2;
-    if (muster_ckpt_save(ck, 2, 0, NULL) < 0) {
-        bail_out("save: %s", muster_ckpt_error_text(ck));
-    }
-    io_system()->ops->list(io_system(), r.root, find_step_two, NULL);
     r.left = n;
     rc = muster_ckpt_load(ck, MUSTER_CKPT_LATEST, 0, &step);
     if (step != v || (rc != 0 && (rc != 1 || step != 1)) ||
@@ -460,6 +483,80 @@ static void test_removed_meanwhile(void)
     ok(n_of[2] >= 1, "or that is loaded: it is passed over (%d)", n_of[2]);
 }
 
+/* That is no damage: there is none of that step any more. */
+static void test_removed_of_step(void)
+{
+    int n_gone = 0, n = 0, rc;
+
+    muster_ckpt_close(api_bed_open(root, "asked", NULL, NULL));
+    do {
+        struct removing r;
+        int64_t step = -1;
+        int32_t v;
+        struct muster_ckpt *ck = begin_removing(&r, "asked", &v);
+
+        r.left = n++;
+        v = 0;
+        rc = muster_ckpt_load(ck, 2, 0, &step);
+        n_gone += rc == -ENOENT && strstr(muster_ckpt_error_text(ck), "is being removed");
+        if (rc == 0 ? step != 2 || v != 2 : rc != -ENOENT) {
+            diag("file %d: %d, step %d with %d: %s", n, rc, (int)step, v,
+                 muster_ckpt_error_text(ck));
+            rc = 1;
+        }
+        step_remove(io_system(), r.root, name_of_two, NULL);
+        muster_ckpt_close(ck);
+        close(r.root);
+    } while (rc == -ENOENT && n < 100);
+    is_int(rc, 0, "one that is asked for by its step is loaded, or is not there any more");
+    ok(n_gone >= 1, "which is said of what was removed under way (%d)", n_gone);
+}
+
+/* Who saves keeps one: before it goes a newer one is there. */
+static void test_replaced_meanwhile(void)
+{
+    int n_newer = 0, n = 0, rc;
+    int64_t step;
+
+    muster_ckpt_close(api_bed_open(root, "replaced", NULL, NULL));
+    do {
+        struct muster_ckpt *next = api_bed_open(root, "next", NULL, NULL);
+        int32_t v = 3;
+        struct muster_ckpt_tensor t = {.name = "v", .dtype = MUSTER_I32, .data = &v};
+        char pattern[4200];
+        glob_t found = {0};
+        struct removing r;
+        struct muster_ckpt *ck;
+
+        snprintf(pattern, sizeof(pattern), "%s/next/step-*", root);
+        muster_ckpt_tensor(next, &t);
+        if (muster_ckpt_save(next, 3, 0, NULL) < 0 || glob(pattern, 0, NULL, &found) != 0) {
+            bail_out("make the next one");
+        }
+        muster_ckpt_close(next);
+        ck = begin_removing(&r, "replaced", &v);
+        r.next = found.gl_pathv[0];
+        r.left = n++;
+        step = -1;
+        v = 0;
+        rc = muster_ckpt_load(ck, MUSTER_CKPT_LATEST, 0, &step);
+        n_newer += rc >= 0 && step == 3;
+        if (rc < 0 || step != v || step < 2) {
+            diag("file %d: %d, step %d with %d: %s", n, rc, (int)step, v,
+                 muster_ckpt_error_text(ck));
+            rc = -1;
+        }
+        step_remove(io_system(), r.root, name_of_two, NULL);
+        step_remove(io_system(), r.root, strrchr(r.next, '/') + 1, NULL);
+        muster_ckpt_close(ck);
+        close(r.root);
+        fs_remove_tree(found.gl_pathv[0], NULL);
+        globfree(&found);
+    } while (rc >= 0 && step == 3 && n < 100);
+    ok(rc >= 0 && step == 2, "one that is replaced is loaded, or the newer one");
+    ok(n_newer >= 3, "before whichever file that is (%d)", n_newer);
+}
+
 int main(void)
 {
     api_bed_begin(root);
@@ -471,5 +568,7 @@ int main(void)
     test_damage(tap_valgrind() ? 2 : 25);
     test_from_disk();
     test_removed_meanwhile();
+    test_removed_of_step();
+    test_replaced_meanwhile();
     return api_bed_end(root);
 }

@@ -163,6 +163,27 @@ static int check_flags(unsigned flags, struct error *e)
     return 0;
 }
 
+static void note_useless(struct passed *p, int rc, const struct error *e)
+{
+    passed_note(p, 1, e->text);
+    p->n_gone += rc == -ENOENT;
+}
+
+/* One was removed while it was loaded, as by who saves and keeps few. So there may be newer
+ * ones by now: it begins with the newest again, each time that one is gone that is newer than
+ * all that were before. */
+static void begin_anew(struct muster_ckpt *ck, const struct standing *first,
+                       struct standing *gone, struct search *w, struct passed *passed)
+{
+    if (w->only >= 0 || (gone->name[0] && standing_compare(&w->bound, gone) <= 0)) {
+        return;
+    }
+    *gone = w->bound;
+    w->bound = *first;
+    ck->choice = CKPT_NOT_AVOIDED;
+    *passed = (struct passed){0}; /* they are met again */
+}
+
 int ckpt_load_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
                   int64_t *ret_step)
 {
@@ -170,6 +191,7 @@ int ckpt_load_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
     struct opening mine = {.call = CALL_LOAD, .step = step};
     _free_ struct opening *all = NULL;
     struct standing first = standing_below(is_any ? INT64_MAX : (uint64_t)step + 1);
+    struct standing gone = {0};
     struct search w = {.bound = first, .only = is_any ? -1 : step,
                        .below = MUSTER_CKPT_LATEST};
     struct passed passed = {0};
@@ -182,7 +204,7 @@ int ckpt_load_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
         ck->load.step.commit.step == (uint64_t)step) {
         w.bound = standing_of(&ck->load.step);
         w.or_equal = true;
-        w.before = (struct passed){ck->n_newer, ck->newer};
+        w.before = (struct passed){.n = ck->n_newer, .why = ck->newer};
     }
     ck->has_read = false;
     rc = ckpt_meet(ck, &mine, rc, &all, e);
@@ -199,7 +221,10 @@ int ckpt_load_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
         if (!load_is_damage(rc) || rc == -ECONNABORTED) {
             break;
         }
-        passed_note(&passed, 1, e->text);
+        if (rc == -ENOENT) {
+            begin_anew(ck, &first, &gone, &w, &passed);
+        }
+        note_useless(&passed, rc, e);
         rc = 0;
     }
     ck->choice = CKPT_ALL;
@@ -238,7 +263,7 @@ static int open_below(struct muster_ckpt *ck, int64_t step, struct standing boun
         w.bound = standing_of(&s);
         rc = load_open(&s, &ck->load, e);
         if (load_is_damage(rc)) {
-            passed_note(passed, 1, e->text);
+            note_useless(passed, rc, e);
         }
     } while (load_is_damage(rc));
     ck->n_newer = passed->n;
@@ -262,15 +287,17 @@ int ckpt_open_step(struct muster_ckpt *ck, int64_t step, struct error *e)
 }
 
 /* The one that is open has what `e` says: the next one of its step. */
-static int open_next(struct muster_ckpt *ck, struct error *e)
+static int open_next(struct muster_ckpt *ck, int why, struct error *e)
 {
-    struct passed passed = {ck->n_newer, ck->newer};
+    struct passed passed = {.n = ck->n_newer, .why = ck->newer};
     int rc;
 
-    passed_note(&passed, 1, e->text);
+    note_useless(&passed, why, e);
     rc = open_below(ck, (int64_t)ck->load.step.commit.step, standing_of(&ck->load.step),
                     &passed, e);
-    return rc == -ENOENT ? error_text(e, ERR_FORMAT, "%s", passed.why.text) : rc;
+    return rc == -ENOENT ? error_text(e, passed.n == passed.n_gone ? ENOENT : ERR_FORMAT, "%s",
+                                      passed.why.text)
+                         : rc;
 }
 
 int ckpt_read_one(struct muster_ckpt *ck, int64_t step,
@@ -348,7 +375,7 @@ int ckpt_read_blob_one(struct muster_ckpt *ck, int64_t step, const char *name,
             ck->has_read = true;
             break;
         }
-        rc = open_next(ck, e);
+        rc = open_next(ck, rc, e);
     }
     return rc;
 }

@@ -274,7 +274,8 @@ int muster_ckpt_latest(struct muster_ckpt *ck, int64_t below, int64_t *ret_step)
 
 /* Together. Fills all that is registered from the checkpoint of `step`, or from the
  * newest that is whole: damaged ones are passed over, on all ranks, but not one that may
- * not be read, which may be whole. How many were, which muster_ckpt_error_text() tells of;
+ * not be read, which may be whole. Where one is removed meanwhile it begins with the newest
+ * again. How many were passed over, which muster_ckpt_error_text() tells of;
  * *ret_step, which may be NULL, is what was loaded. Boxes need not be those that were
  * saved. A blob is filled that has just the length that was saved (muster_ckpt_read_blob()
  * tells it). Blobs of a rank that was not there when it was saved are left alone, and so is

@@ -251,11 +251,14 @@ void agent_snap_hand_out(struct agent *a, const struct snap_question *q,
 
 /* --- what comes of it --- */
 
-/* Workers go on without, and nobody would know why they wait for the disk: told once. */
-static void tell_room(struct agent *a, const struct error *e)
+/* Workers go on without, and nobody would know why they wait for the disk: told once. They
+ * wait for a buffer (EBUSY), though; ENOTSUP is what the job wants, and ECANCELED the end. */
+static void tell_without(struct agent *a, const struct error *e)
 {
-    if ((e->code == ENOMEM || e->code == ENOSPC) && a->snap && !a->snap->has_told_room) {
-        a->snap->has_told_room = true;
+    bool is_without = e->code && e->code != EBUSY && e->code != ENOTSUP && e->code != ECANCELED;
+
+    if (is_without && a->snap && !a->snap->has_told_without) {
+        a->snap->has_told_without = true;
         agent_note(a, "%s: workers write what they save by themselves, and wait for the "
                    "disk: %s", a->host, e->text);
     }
@@ -294,7 +297,7 @@ static void on_begun(void *arg, uint64_t id, const struct snap *s,
             error_set(&why, errno, "hand a snapshot out");
         }
     }
-    tell_room(p->agent, &why);
+    tell_without(p->agent, &why);
     m = describe(s, &why);
     answer(p->agent, q, &m, fd);
     free(q);
@@ -505,7 +508,7 @@ void agent_snap_begin(struct crew *c, uint32_t local_rank, uint64_t connection,
     if (begin(c, &q, m, &e) < 0) {
         struct worker_snap none = describe(NULL, &e);
 
-        tell_room(c->agent, &e);
+        tell_without(c->agent, &e);
         answer(c->agent, &q, &none, -1);
     }
 }

@@ -100,7 +100,7 @@ struct agent_snap {
     uint32_t waited_for; /* generation ... */
     uint64_t waits_since_ms;
     uint64_t moved_ms; /* something that is written here got on */
-    bool has_told_room;        /* that there is too little */
+    bool has_told_without;     /* that workers write by themselves, and why */
     struct may_stay *may_stay; /* by rank, of the ranks that are served */
 
     /* Of agent_partner.c; NULL where the job wants no copies. */

@@ -23,6 +23,11 @@
 #include <string.h>
 #include <unistd.h>
 
+enum {
+    NONE_VALID = -1, /* no exit code */
+    MAX_LOOKS = 8,   /* of last-valid, where others save, and remove, as fast as it reads */
+};
+
 /* --- verbs --- */
 
 /* People see how far it is. What is not whole as it stands need not be
@@ -169,9 +174,9 @@ static int check_set(int dir, const struct found *all, size_t n, const struct fo
 }
 
 /* Those that are passed over are told: whoever starts from an older one wants to
- * know why. */
-static int last_valid(const char *path, bool is_itself, int dir,
-                      struct found *all, size_t n)
+ * know why. NONE_VALID: there is none. */
+static int look_for_valid(const char *path, bool is_itself, int dir,
+                          struct found *all, size_t n)
 {
     struct error e = {0};
     _free_ struct found_set *sets = sets_of(path, dir, all, n, &e);
@@ -197,8 +202,42 @@ static int last_valid(const char *path, bool is_itself, int dir,
             ckpt_tell("passed over", ckpt_state_name(l.rc, l.is_unknown), &l.why);
         }
     }
-    fprintf(stderr, "muster: no valid checkpoint in %s\n", path);
-    return EXIT_FAILED;
+    return NONE_VALID;
+}
+
+/* Lists the directory again; whether there are other names in it now. */
+static bool has_changed(int dir, struct found **all, size_t *n)
+{
+    _free_ struct found *before = *all;
+    size_t n_before = *n;
+    bool is_same;
+
+    *all = NULL;
+    *n = 0;
+    if (found_list(io_system(), dir, all, n, NULL) < 0) {
+        return false;
+    }
+    is_same = *n == n_before;
+    for (size_t i = 0; i < *n && is_same; i++) {
+        is_same = strcmp((*all)[i].name, before[i].name) == 0;
+    }
+    return !is_same;
+}
+
+/* Who saves meanwhile, and keeps few, may have removed the whole one while it was read, after
+ * a newer one was there. */
+static int last_valid(const char *path, bool is_itself, int dir, struct found **all, size_t *n)
+{
+    int rc, n_looks = 0;
+
+    do {
+        rc = look_for_valid(path, is_itself, dir, *all, *n);
+    } while (rc == NONE_VALID && !is_itself && ++n_looks < MAX_LOOKS && has_changed(dir, all, n));
+    if (rc == NONE_VALID) {
+        fprintf(stderr, "muster: no valid checkpoint in %s\n", path);
+        rc = EXIT_FAILED;
+    }
+    return rc;
 }
 
 /* Those in a directory, or, where the path is one itself, that: 1 then. With names they
@@ -240,7 +279,7 @@ static int run_verb(const struct ckpt_options *o, const struct option_args *args
         return command_fail(e);
     }
     if (strcmp(verb, "last-valid") == 0) {
-        return last_valid(path, rc > 0, dir, all, n);
+        return last_valid(path, rc > 0, dir, &all, &n);
     }
     return report(o, args, dir, all, n, strcmp(verb, "verify") == 0);
 }

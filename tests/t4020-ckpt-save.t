@@ -55,6 +55,36 @@ test_alone() {
     matches "$("$MUSTER" ckpt last-valid alone.d)" '^alone.d/step-000000000100-' 'the last valid one'
 }
 
+# Somebody saves, and keeps one, while it is read.
+test_replaced() {
+    local pid
+    need_module numpy
+    rm -rf few.d next.d
+    run timeout 100 "$MODULE_PYTHON" -c '
+import numpy
+from muster import ckpt
+for path, step, n in ("few.d", 1, 1 << 28), ("next.d", 2, 8):
+    with ckpt.Checkpoints(path) as c:
+        c.save(step, {"a": numpy.zeros(n, "u1")})'
+    is "$status" 0 'two of them' || show
+    "$MUSTER" ckpt last-valid few.d >out 2>err &
+    pid=$!
+    kill_at_exit $pid
+    for _ in $(seq 20000); do
+        [ -d "/proc/$pid/fd" ] || break
+        case $(readlink /proc/$pid/fd/*) in
+        *r00000.safetensors*) kill -STOP $pid && break ;;
+        esac
+    done 2>/dev/null
+    mv next.d/step-* few.d/
+    rm few.d/step-000000000001-*/COMMIT
+    rm -r few.d/step-000000000001-*
+    kill -CONT $pid 2>/dev/null
+    wait $pid
+    is $? 0 'one is whole all the time' || show
+    matches "$(cat out)" '^few.d/step-00000000000[12]-' 'and is told'
+}
+
 test_damaged() {
     need_module numpy
     run timeout 200 "$MODULE_PYTHON" "$PY/ckpt_damaged.py" damaged.d

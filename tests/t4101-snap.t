@@ -556,4 +556,15 @@ test_little_memory() {
     is "$(grep -c 'workers write what they save by themselves, and wait for the disk: a snapshot takes .* MiB of shared memory' run/events.jsonl)" 1 'and it is told once why it took so long' || diag "$(cat run/events.jsonl)"
 }
 
+test_no_memory() {
+    [ "$(id -u)" = 0 ] || { skip 'only root mounts another /dev/shm' 3; return; }
+    rm -rf run ck
+    run unshare --mount sh -c 'mount -t tmpfs -o ro none /dev/shm && exec "$@"' sh \
+        "$MUSTER" run $root --run-dir run --nproc-per-node 2 --max-restarts 0 -- \
+        sh -c ': >"$MUSTER_RUN_DIR/go" && exec "$@"' sh "$worker" "$PWD/ck" 1000000
+    is "$status" 0 'a save where shared memory may not be written' || show
+    ok 'is one' test -n "$(find ck -name COMMIT)"
+    is "$(grep -c 'workers write what they save by themselves, and wait for the disk: make /dev/shm/.*: Read-only file system' run/events.jsonl)" 1 'and it is told once why it took so long' || diag "$(cat run/events.jsonl)"
+}
+
 run_cases

@@ -5,9 +5,12 @@
     muster run ... ckpt_damaged.py DIRECTORY together    the workers load what that left
 """
 import glob
+import itertools
 import json
 import logging
+import multiprocessing
 import os
+import shutil
 import sys
 
 import numpy as np
@@ -187,6 +190,72 @@ def twice(where):
             ok(got.passed_over == 2 and (into["a"] == 2).all() and (into["b"] == 1).all(), "and passed over, too")
 
 
+def just_before(c, name, act):
+    """Has `act` happen before the next call of the library of that name."""
+    call, todo = c._handle.call, [act]
+
+    def meanwhile(this, *arguments):
+        if this == name and todo:
+            todo.pop()()
+        return call(this, *arguments)
+
+    c._handle.call = meanwhile
+
+
+def replaced(where):
+    """Somebody saves meanwhile who keeps one: that is no damage, and the newer one is there."""
+    with ckpt.Checkpoints(where) as c, ckpt.Checkpoints(where, keep=1) as other:
+        other.save(1, {"k": 1})
+        for step, name in enumerate(("read_blob", "load", "read_blob"), start=2):
+            just_before(c, name, lambda step=step: other.save(step, {"k": step}))
+            got = []
+            error = failure(lambda: got.append(c.load()))
+            ok(error is None and (got[0].state, got[0].passed_over) == ({"k": step}, 0), f"the newer one, where that is before {name}: {error or got[0]}")
+        just_before(c, "load", lambda: other.save(9, {"k": 9}))
+        error = failure(lambda: c.load(4))
+        ok(isinstance(error, FileNotFoundError) and "of step 4 in" in str(error), f"one that is asked for is not there any more: {error}")
+
+
+ALONE = (0, 1, lambda data: [data])
+
+
+def two_steps(where, end, rank, swap_at):
+    """The step that is the newest to both ranks, of which this one has `end` of a pipe. Rank 1 puts
+    a newer one in its place in the midst of call `swap_at` among them, once rank 0 has gone on."""
+    calls = itertools.count(1)
+
+    def gather(data):
+        end.send_bytes(data)
+        other = end.recv_bytes()
+        if rank == 1 and next(calls) == swap_at:
+            end.poll(1)  # it has looked, and says what it has found
+            next_one = os.path.dirname(path_of(where + ".next", 2))
+            os.rename(next_one, os.path.join(where, os.path.basename(next_one)))
+            os.unlink(path_of(where, 1, "COMMIT"))
+            shutil.rmtree(os.path.dirname(path_of(where, 1)))
+        return [other, data] if rank else [data, other]
+
+    with ckpt.Checkpoints(where, group=(rank, 2, gather)) as c:
+        return c.latest()
+
+
+def between(where):
+    """Somebody else saves, and removes the older one, when one of two ranks has seen that."""
+    seen = []
+    for swap_at in range(1, 9):
+        for name, step in (("", 1), (".next", 2)):
+            with ckpt.Checkpoints(f"{where}{swap_at}{name}", group=ALONE) as c:
+                c.save(step, {"k": step})
+        ends = multiprocessing.Pipe()
+        sys.stdout.flush()
+        child = os.fork()
+        if child == 0:
+            os._exit(two_steps(f"{where}{swap_at}", ends[1], 1, swap_at) or 0)
+        mine = two_steps(f"{where}{swap_at}", ends[0], 0, swap_at)
+        seen.append((mine, os.WEXITSTATUS(os.waitpid(child, 0)[1])))
+    ok(set(seen) <= {(1, 1), (2, 2)} and (2, 2) in seen, f"both have seen the same one, and never none: {seen}")
+
+
 def together():
     """What only one of two ranks cannot have, both are refused."""
     is_last = muster.rank() == muster.world() - 1
@@ -218,6 +287,8 @@ partial(root + ".partial")
 only(root + ".only")
 counted(root + ".counted")
 twice(root + ".twice")
+replaced(root + ".replaced")
+between(root + ".between")
 with ckpt.Checkpoints(root + ".together") as c:
     make_partial(c, root + ".together")
 with ckpt.Checkpoints(root + ".unread") as c:

@@ -372,6 +372,12 @@ def through_dcp(where):
         os.truncate(path, path.stat().st_size - 1)
         for reader in (muster.ckpt.dcp.Reader(c), muster.ckpt.dcp.Reader(c, 1)):
             ok(raises(ckpt.CheckpointError, reader.read_metadata, "is whole (muster ckpt verify ", "step-000000000001-"), "a damaged one is not none to a reader")
+    with ckpt.Checkpoints(where + ".few") as c, ckpt.Checkpoints(where + ".few", keep=1) as other:
+        other.save(1, {"w": torch.ones(3)})
+        reader, got = muster.ckpt.dcp.Reader(c), {"w": torch.zeros(3)}
+        reader.prepare_global_plan = lambda plans: other.save(2, {"w": 2 * torch.ones(3)}) and plans
+        dcp.load(got, storage_reader=reader)
+        ok(got["w"].eq(2).all(), "where that was replaced since it was planned, the newer one")
     taken = {"dcp": {"lengths": torch.tensor([7, 8])}, "x": 5}
     writer = muster.ckpt.dcp.Writer(where, 36)
     ok(raises(BaseException, lambda: dcp.save(taken, storage_writer=writer), "'dcp.lengths'", "expected another name"), "a name that is taken")

@@ -54,6 +54,7 @@ class Passed:
         self.path = path
         self.n = 0
         self.why: List[str] = []
+        self.newest = -1  # of the steps that were tried
 
     def add(self, n: int, why: str) -> None:
         if n > 0:
@@ -64,6 +65,10 @@ class Passed:
         self.add(n, why)
         if n > 0:
             _log.warning("muster: passed over: %s", why)
+
+    def forget(self, newest: int) -> None:
+        """All of them are older than that one."""
+        self.n, self.why, self.newest = 0, [], newest
 
     def error(self) -> CheckpointError:
         """There is no other one. Worded as by the library."""
@@ -472,24 +477,17 @@ class Checkpoints:
     def none_passed(self) -> Passed:
         return Passed(self._handle.path)
 
-    def newest(self, below: int, passed: Passed) -> Optional[Tuple[int, Dict[str, Any]]]:
-        """The newest below that step of which all ranks can read the description; None:
-        there is none, and nothing was passed over. All ranks together."""
+    def newest(self, passed: Passed) -> Optional[Tuple[int, Dict[str, Any]]]:
+        """The newest of which all ranks can read the description; None: there is none, and
+        nothing was passed over. All ranks together."""
         with self._handle.alone():
-            while True:
-                found = self._newest(below, passed)
-                if found is None:
-                    return None
-                try:
-                    return found, self._describe_together(found)
-                except CheckpointError as error:
-                    self._pass_over(error, passed)
-                    below = found
+            return self._described(self._newest(lib.LATEST, passed), passed)
 
-    def pass_over(self, error: CheckpointError, passed: Passed) -> None:
-        """After a load that failed: raises `error` where nothing is damaged, or gone."""
+    def pass_over(self, error: CheckpointError, step: int, passed: Passed) -> Optional[Tuple[int, Dict[str, Any]]]:
+        """The same after a load of that step that failed: raises `error` where nothing is
+        damaged, or gone."""
         with self._handle.alone():
-            self._pass_over(error, passed)
+            return self._described(self._pass_over(error, step, passed), passed)
 
     def refuse(self, step: int, why: CheckpointError) -> CheckpointError:
         """In place of load_tensors(), which the other ranks are in; what to raise."""
@@ -630,12 +628,36 @@ class Checkpoints:
         self._load_tensors(step, {}, {})  # nothing: whether the others could, too
         return described
 
-    def _pass_over(self, error: CheckpointError, passed: Passed) -> None:
+    def _described(self, found: Optional[int], passed: Passed) -> Optional[Tuple[int, Dict[str, Any]]]:
+        while found is not None:
+            try:
+                return found, self._describe_together(found)
+            except CheckpointError as error:
+                found = self._pass_over(error, found, passed)
+        return None
+
+    def _pass_over(self, error: CheckpointError, step: int, passed: Passed) -> Optional[int]:
+        """The next one to load, all ranks alike: one that has come since, as where somebody saves
+        who keeps few, and removes them meanwhile; else the newest below that step."""
         # Of one that is gone nothing was filled, and latest() had told of it.
         if not (error.errno == EILSEQ or isinstance(error, NotFound)):
             raise error
         n, why = self._handle.passed_over()
+        newer = self._newer(passed.newest)
+        if newer is not None:
+            passed.forget(newer)
+            return newer
         passed.add_and_tell(*((n, why) if n > 0 else (1, str(error.strerror))))
+        return self._newest(step, passed)
+
+    def _newer(self, step: int) -> Optional[int]:
+        try:
+            newest = self._latest(lib.LATEST)
+        except CheckpointError as error:
+            if error.errno != EILSEQ:
+                raise
+            return None
+        return newest if newest is not None and newest > step else None
 
     def _describe(self, step: int) -> Dict[str, Any]:
         text = self._handle.read_blob(step, TREE)
@@ -646,20 +668,17 @@ class Checkpoints:
     def _load(self, step: Optional[int], into: Optional[_Template], strict: Optional[bool]) -> Optional[Loaded]:
         passed = Passed(self._handle.path)
         spoilt: Set[str] = set()
-        below = lib.LATEST
         if step is not None:
             self._begin_anew(step)
-        while True:
-            found = step if step is not None else self._newest(below, passed)
-            if found is None:
-                return None
+        found = step if step is not None else self._newest(lib.LATEST, passed)
+        while found is not None:
             try:
                 return self._load_one(found, into, strict, passed, spoilt)
             except CheckpointError as error:
                 if step is not None:
                     raise
-                self._pass_over(error, passed)
-                below = found
+                found = self._pass_over(error, found, passed)
+        return None
 
     def _begin_anew(self, step: int) -> None:
         """What is open may not be the newest of that step any more."""
@@ -681,6 +700,7 @@ class Checkpoints:
         if found is None and passed.n:
             raise passed.error()
         passed.add_and_tell(*self._handle.passed_over())
+        passed.newest = max(passed.newest, -1 if found is None else found)
         return found
 
     def _load_one(

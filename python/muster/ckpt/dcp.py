@@ -238,7 +238,7 @@ class Reader(_Storage, StorageReader):  # type: ignore[misc,unused-ignore]
         if self._step is not None:
             self._take(self._step, checkpoints.describe(self._step))
         else:
-            newest = checkpoints.newest(lib.LATEST, self._passed)
+            newest = checkpoints.newest(self._passed)
             if newest is None:
                 raise NotFound(ENOENT, f"no checkpoint in {self._where}")
             self._take(*newest)
@@ -313,9 +313,7 @@ class Reader(_Storage, StorageReader):  # type: ignore[misc,unused-ignore]
 
     def _go_back(self, why: CheckpointError) -> None:
         """All ranks have failed of it together, and look at the same descriptions."""
-        checkpoints, damaged = self._checkpoints(), self._found
-        checkpoints.pass_over(why, self._passed)
-        newest = checkpoints.newest(damaged, self._passed)
+        newest = self._checkpoints().pass_over(why, self._found, self._passed)
         if newest is None:
             raise self._passed.error()
         self._take(*newest)
@@ -323,7 +321,7 @@ class Reader(_Storage, StorageReader):  # type: ignore[misc,unused-ignore]
 
     def _check(self, why: str) -> None:
         if self._planned() != self._plan:
-            text = f"{why}; the one before, of step {self._found}, has other tensors or values than this load was planned for"
+            text = f"{why}; the next one, of step {self._found}, has other tensors or values than this load was planned for"
             raise CheckpointError(EILSEQ, f"{text}: expected Reader(..., step={self._found})")
 
     def _fill(self, plan: Any, targets: List[Tuple[Any, Any, Any]]) -> Dict[str, Any]:
