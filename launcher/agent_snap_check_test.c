@@ -42,6 +42,37 @@ static void test_known(struct lead_snap_bed *b)
     lead_check_know(l, s);
     ok(!s->verified[0], "nor what was right there");
     k->is_running = false;
+    str_copy(k->reading.root, sizeof(k->reading.root), s->root);
+    lead_check_know(l, s);
+    ok(!s->checking[0], "nor what was read before, and is no longer");
+    lead_snap_bed_close(b);
+}
+
+/* The disk is wanted by any that is on its way there. */
+static void test_gives_way(struct lead_snap_bed *b)
+{
+    struct lead_snap *l = begin(b);
+    struct lead_save *first = l->saves, *second;
+
+    lead_snap_bed_say(b, 0, (struct bed_word){.uuid = UUID_B, .step = 20});
+    second = l->saves;
+    lead_check_give_way(l);
+    ok(second != first && l->check.gate.is_held, "while saves are on their way nothing is read");
+    first->is_settled = true;
+    lead_check_give_way(l);
+    ok(l->check.gate.is_held, "nor beside the one that is left");
+    second->waits = BED_WAITS;
+    second->goes = 0;
+    lead_check_give_way(l);
+    ok(!l->check.gate.is_held, "but beside one that stays in memory");
+    first->is_settled = false;
+    second->goes = 1u << INTERVAL_DISK;
+    second->is_settled = true;
+    lead_check_give_way(l);
+    ok(l->check.gate.is_held, "an older one is as good as a newer one");
+    first->is_settled = true;
+    lead_check_give_way(l);
+    ok(!l->check.gate.is_held, "in the end it goes on");
     lead_snap_bed_close(b);
 }
 
@@ -130,6 +161,7 @@ int main(void)
     struct lead_snap_bed *b = lead_snap_bed_make();
 
     test_known(b);
+    test_gives_way(b);
     test_wanted(b);
     test_awaited(b);
     test_swept(b);
