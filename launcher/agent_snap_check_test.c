@@ -10,6 +10,8 @@
 #include "tests/lib/tap.h"
 
 #include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { LAST_MS = 10000, COPIES_MS = 60000 };
@@ -138,6 +140,63 @@ static void test_swept(struct lead_snap_bed *b)
     lead_snap_bed_close(b);
 }
 
+/* As after a save: what somebody needs stays. */
+static void test_swept_around(struct lead_snap_bed *b)
+{
+    struct job_checkpoint *k = &b->agent.config.job->checkpoint;
+    struct lead_snap *l;
+    int n;
+
+    lead_snap_bed_open(b);
+    k->keep = 3;
+    k->keep_best = strdup("loss");
+    l = b->lead;
+    b->is_due = true;
+    lead_snap_bed_say_all(b, (struct bed_word){.uuid = UUID_A, .stage = SNAP_STAGE_WRITTEN});
+    while (!l->check.is_running || l->n_works > 0) {
+        uv_run(&b->agent.loop, UV_RUN_ONCE);
+    }
+    snprintf(b->pinned, sizeof(b->pinned), "%s/step-1", b->agent.run.dir);
+    snprintf(b->copied, sizeof(b->copied), "%s/step-2", b->agent.run.dir);
+    snprintf(b->source, sizeof(b->source), "%s/step-3", b->agent.run.dir);
+    str_copy(b->avoided, sizeof(b->avoided), "step-4\n");
+    b->started = 2; /* who has saved has read what it has started from */
+    n = b->tidy.n;
+    lead_snap_bed_run(b);
+    is_int(b->tidy.n, n + 1, "what was read is right, and older ones go");
+    is_int((intmax_t)b->tidy.facts.rule.keep, 3, "but for as many as the job wants");
+    is_str(b->tidy.facts.best, "loss", "the best one");
+    is_str(b->tidy.pinned, "step-1", "one that is read");
+    is_str(b->tidy.copied, "step-2", "one that is copied");
+    is_str(b->tidy.source, "step-3", "one that workers start from");
+    is_str(b->tidy.avoided, "step-4\n", "and those that they avoid");
+    is_str(b->tidy.checking, "", "nothing is read then");
+    l->check.is_missed = l->check.is_running = true; /* the next one */
+    str_copy(l->check.reading.name, sizeof(l->check.reading.name), "step-5");
+    lead_check_worked(l);
+    while (l->n_works > 0) {
+        uv_run(&b->agent.loop, UV_RUN_ONCE);
+    }
+    is_str(b->tidy.checking, "step-5", "or it stays as well");
+    l->check.is_running = false;
+    lead_snap_bed_close(b);
+}
+
+/* Another run may have the directory. */
+static void test_no_lease(struct lead_snap_bed *b)
+{
+    struct lead_snap *l = begin(b);
+    int n = b->tidy.n;
+
+    b->has_no_lease = true;
+    lead_check_right(l, l->saves);
+    l->check.lead = l;
+    l->check.is_missed = true;
+    lead_check_worked(l);
+    ok(l->n_works == 0 && b->tidy.n == n, "where nobody knows whose it is nothing goes");
+    lead_snap_bed_close(b);
+}
+
 /* --- what is on its way --- */
 
 static void test_copies(struct lead_snap_bed *b)
@@ -165,6 +224,8 @@ int main(void)
     test_wanted(b);
     test_awaited(b);
     test_swept(b);
+    test_swept_around(b);
+    test_no_lease(b);
     test_copies(b);
     lead_snap_bed_free(b);
     return tap_done();

@@ -197,6 +197,26 @@ test_wait_for_agents() {
     go_home
 }
 
+# Of a save that comes to nothing whoever waits hears at once, and why.
+test_wait_for_failure() {
+    rm -rf run ck
+    spawn run "$MUSTER" run $root --run-dir run --agent-is-node --nproc-per-node 2 --nnodes 1 \
+        --max-restarts 0 -- "$MUSTER_BUILDDIR/tests/lib/snap_worker" "$PWD/ck" 48000
+    runner=$spawned
+    ok 'two workers' wait_for 60 eval '[ "$(field state)" = Running ]' || diag "$(cat run.err)"
+    : >run/due
+    run "$MUSTER" checkpoint run --wait --timeout 1m
+    is "$status" 0 'a save' || show
+    rm -r ck && : >ck
+    run "$MUSTER" checkpoint run --wait --timeout 1m
+    is "$status" 1 'one of which the directory has gone' || show
+    matches "$(cat err)" "run $(id): the save of step [0-9]+ has failed: " 'is said to have failed'
+    is "$(cat out)" '' 'and is none'
+    spawned=$runner
+    kill -INT $spawned
+    wait_exit 60 $spawned
+}
+
 # The example that users are given goes on from a checkpoint of muster's. Its model is
 # made small here.
 test_example() {
