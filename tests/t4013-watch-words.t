@@ -166,6 +166,11 @@ test_by_itself() {
     like "$(tail -1 out)" '"new":true' 'and that it is one'
     hear 'checkpoint-10 is not kept any longer'
     ok 'and those go that are not kept' wait_for 60 eval '[ "$(left)" = "15 20" ]' || show
+    put d 25
+    hear checkpoint-25
+    put d 30
+    hear 'checkpoint-20 is not kept any longer'
+    is "$(left)" '15 25 30' 'the one that was chosen stays, as workers may still read it' || show
     end
     made
     begin d
