@@ -86,6 +86,10 @@ static void test_wanted(struct lead_snap_bed *b)
     lead_check_want(l, l->saves);
     ok(!l->check.is_running, "while older ones go nothing is read");
     l->check.tidying.data = NULL;
+    l->is_dying = true;
+    lead_check_want(l, l->saves);
+    ok(!l->check.is_running, "nor for a lead that goes");
+    l->is_dying = false;
     error_text(&l->check.error, EIO, "of the one before");
     lead_check_want(l, l->saves);
     ok(l->check.is_running && l->check.error.code == 0, "then it is, as if it were the first");
@@ -137,6 +141,21 @@ static void test_swept(struct lead_snap_bed *b)
     ok(l->n_works == 0 && b->tidy.n == n, "nothing goes as long as it is read");
     lead_snap_bed_run(b);
     ok(b->tidy.n > n && b->tidy.verified[0], "then older ones do");
+    lead_snap_bed_close(b);
+}
+
+/* Of what is not right somebody is told, and nothing goes for it. */
+static void test_damaged(struct lead_snap_bed *b)
+{
+    struct lead_snap *l = begin(b);
+    int n = b->tidy.n;
+
+    b->reread_code = ERR_FORMAT;
+    lead_check_want(l, l->saves);
+    lead_snap_bed_run(b);
+    like(b->noted, "is damaged: by order; older ones stay until a newer one is whole",
+         "one that is damaged is told of");
+    ok(b->tidy.n == n && !l->check.right.name[0], "and none goes for it");
     lead_snap_bed_close(b);
 }
 
@@ -223,6 +242,7 @@ int main(void)
     test_gives_way(b);
     test_wanted(b);
     test_awaited(b);
+    test_damaged(b);
     test_swept(b);
     test_swept_around(b);
     test_no_lease(b);
