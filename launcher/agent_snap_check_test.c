@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { LAST_MS = 10000, COPIES_MS = 60000 };
@@ -180,9 +181,12 @@ static void test_swept_around(struct lead_snap_bed *b)
     snprintf(b->source, sizeof(b->source), "%s/step-3", b->agent.run.dir);
     str_copy(b->avoided, sizeof(b->avoided), "step-4\n");
     b->started = 2; /* who has saved has read what it has started from */
+    b->lacks_best = true;
     n = b->tidy.n;
     lead_snap_bed_run(b);
     is_int(b->tidy.n, n + 1, "what was read is right, and older ones go");
+    like(b->noted, "loss", "none of them has a metric, which is told");
+    ok(!l->check.tidying.data, "then the next one may be read");
     is_int((intmax_t)b->tidy.facts.rule.keep, 3, "but for as many as the job wants");
     is_str(b->tidy.facts.best, "loss", "the best one");
     is_str(b->tidy.pinned, "step-1", "one that is read");
@@ -198,6 +202,9 @@ static void test_swept_around(struct lead_snap_bed *b)
     }
     is_str(b->tidy.checking, "step-5", "or it stays as well");
     l->check.is_running = false;
+    k->keep = 0;
+    free(k->keep_best);
+    k->keep_best = NULL;
     lead_snap_bed_close(b);
 }
 
