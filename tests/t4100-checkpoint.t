@@ -84,6 +84,11 @@ test_not_alive() {
 
 # ask_waiting NAME [OPTION...]: in the background; its output is NAME.out.
 ask_waiting() { local as=$1; shift; spawn "$as" "$MUSTER" checkpoint run --wait "$@"; }
+# start_elsewhere ARG...: nobody of that run is on this host, by its sockets.
+start_elsewhere() {
+    mkdir -pm 700 "$TRASH/elsewhere"
+    XDG_RUNTIME_DIR=$TRASH/elsewhere start "$@"
+}
 asked_is() { [ "$(field "asked.$1.state")" = "$2" ]; }
 
 test_wait() {
@@ -95,10 +100,9 @@ test_wait() {
     run "$MUSTER" checkpoint run --wait -o json
     is "$status" 0 'as JSON' || show
     is "$(json path <out) $(json step <out) $(json run <out)" "$PWD/run/ckpt/2 2 $(id)" 'that of the next one'
-    # Nobody of the run is on this host, by its sockets.
-    XDG_RUNTIME_DIR=$TRASH/elsewhere run "$MUSTER" checkpoint run --wait --timeout 1m -o yaml
-    is "$status" 0 'asked by a file' || show
-    like "$(cat out)" "path: $PWD/run/ckpt/3" 'who asks from elsewhere hears of it, too'
+    run "$MUSTER" checkpoint run --wait --timeout 1m -o yaml
+    is "$status" 0 'as YAML' || show
+    like "$(cat out)" "path: $PWD/run/ckpt/3" 'that of one more'
     runner=$spawned
     ask_waiting one
     one=$spawned
@@ -174,6 +178,49 @@ test_wait_over_restart() {
     is "$status" 0 'and the next ones, as these have died' || diag "$(cat again.err run.err)"
     is "$(cat again.out)" "$PWD/run/ckpt/1" 'save'
     is "$(field generation)" 2 'after a restart'
+    spawned=$runner
+    go_home
+}
+
+test_wait_from_elsewhere() {
+    start_elsewhere --nnodes 1
+    run "$MUSTER" checkpoint run
+    like "$(cat out)" 'left a request' 'a run is asked by a file' || show
+    saved 'and saves' 1 2
+    run "$MUSTER" checkpoint run --wait --timeout 1m
+    is "$status:$(cat out)" "0:$PWD/run/ckpt/2" 'who waits hears of it, too' || show
+    go_home
+}
+
+# While no workers run nobody can be asked: the next ones are.
+test_wait_for_workers() {
+    start_elsewhere --nnodes 1 --max-restarts 1 --set restart.backoff=8s..8s
+    runner=$spawned
+    kill -KILL "$(field workers.0.pid)"
+    ok 'workers have died' wait_for 60 eval '[ "$(field state)" = Restarting ]' || diag "$(cat run/status.json)"
+    ask_waiting early --timeout 1m
+    ok 'who asks then is refused' wait_for 60 asked_is 0 Refused || diag "$(cat run/status.json)"
+    wait_exit 90 "$spawned"
+    is "$status" 0 'and asks the next ones' || diag "$(cat early.err run.err)"
+    is "$(cat early.out)" "$PWD/run/ckpt/1" 'which save'
+    spawned=$runner
+    go_home
+}
+
+# A request that its lead has lost is made again.
+test_wait_for_lost() {
+    local agent
+    start_elsewhere --nnodes 1
+    runner=$spawned
+    agent=$(field nodes.0.agent_pid)
+    kill -STOP "$agent"
+    ask_waiting lost --timeout 1m
+    ok 'a request lies there' wait_for 15 eval 'ls run/control/*.json >/dev/null 2>&1' || diag "$(ls -R run)"
+    rm run/control/*.json
+    kill -CONT "$agent"
+    wait_exit 90 "$spawned"
+    is "$status" 0 'and gets lost' || diag "$(cat lost.err run.err)"
+    is "$(cat lost.out)" "$PWD/run/ckpt/1" 'the next one does not'
     spawned=$runner
     go_home
 }
