@@ -192,6 +192,33 @@ static void test_sum(void)
        "are another piece, as are the same in another order");
 }
 
+/* Another one may have asked for memory of that save, and for less. */
+static void test_target(void)
+{
+    const struct snap_rank who = {.rank = 11, .n_ranks = 3, .generation = 2};
+    struct parity_build build = {.head = {.rank = 11, .image_bytes = 2 * SNAP_PAGE_BYTES}};
+    struct snap_hold *copies;
+    struct parity_bed b;
+    const struct snap *s;
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    copies = b.nodes[0].copies;
+    build.parity = b.nodes[0].parity;
+    str_copy(build.head.uuid, sizeof(build.head.uuid), UUID(1));
+    if (snap_hold_begin(copies, &who, 1, UUID(1), "/ck", SNAP_PAGE_BYTES, 99, NULL) < 0) {
+        bail_out("memory");
+    }
+    for (int i = 0; i < 100 && !snap_hold_fill(copies, 11, UUID(1)); i++) {
+        uv_run(&b.loop, UV_RUN_ONCE);
+    }
+    s = snap_hold_fill(copies, 11, UUID(1));
+    ok(s && !parity_build_target(&build), "what does not fit is not made there");
+    build.head.image_bytes = 100;
+    ok(s && parity_build_target(&build) == (unsigned char *)s->map + SNAP_PAGE_BYTES,
+       "what does is");
+    parity_bed_close(&b);
+}
+
 /* Nobody looks where nothing is to come. */
 static void test_idle(void)
 {
@@ -251,6 +278,7 @@ int main(void)
     test_memory();
     test_destroyed();
     test_sum();
+    test_target();
     test_idle();
     test_sums();
     test_too_large();
