@@ -179,8 +179,33 @@ test_by_itself() {
     end
 }
 
+# What was there before counts as well.
+test_from_before() {
+    made
+    begin --keep 2 d
+    hear 'checkpoint-5 is not kept any longer'
+    is "$(left)" '10 15' 'of three that were there two stay' || show
+    end
+    made
+    begin d
+    hear '"op":"whole"'
+    matches "$(tail -1 out)" '"step":15,.*"new":false' 'one that was there is told of' || show
+    echo finish >&$to
+    hear '"op":"finished"'
+    unlike "$(cat out)" '"op":"whole"' 'once, also at the end' || show
+    end
+    rm -rf d
+    begin d
+    hear '"op":"alive"'
+    put d 20
+    hear '"op":"whole"'
+    like "$(tail -1 out)" '"new":true' 'where nothing was the first is new' || show
+    end
+}
+
 # A directory may be made anew, or come late.
 test_made_anew() {
+    local open
     rm -rf d old
     begin d
     ask
@@ -188,10 +213,12 @@ test_made_anew() {
     made
     ask
     is "$(said chosen step)" 15 'then it is' || show
+    open=$(ls /proc/$watch_pid/fd | wc -l)
     mv d old
     put d 7
     ask
     is "$(said chosen step) $(said chosen n)" '7 1' 'and then another one' || show
+    is "$(ls /proc/$watch_pid/fd | wc -l)" "$open" 'that one is not open any more'
     rm -r d
     ask
     is "$(said chosen)" '{"op":"chosen","n":0}' 'and none' || show
@@ -212,7 +239,9 @@ test_finish() {
 
 test_keep() {
     made
+    mkdir d/.muster-old-checkpoint-1
     watch finish -- --keep 2 d
+    ok 'what somebody has begun to remove goes' not test -e d/.muster-old-checkpoint-1
     is "$(said removed text):$(left)" 'd/checkpoint-5 is not kept any longer:10 15' 'the newest stay' || show
     made
     watch finish -- --keep 1 --every 5 d
