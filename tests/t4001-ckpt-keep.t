@@ -417,6 +417,10 @@ test_cp() {
     rm to/file
     run ckpt cp "p/$(name_of 4)" to/new//one/
     is "$status:$(ls to)" 1:there 'and leaves no directory that was made for it' || show
+    mkdir to/empty
+    run ckpt cp "p/$(name_of 4)" to/empty/one
+    is "$status:$(ls to | paste -sd,)" 1:empty,there 'nor takes away one that was there before' || show
+    rmdir to/empty
     run ckpt cp "p/$(name_of 4)" p
     is "$status" 1 'nor over itself'
     ok 'and it is still there' test -e "p/$(name_of 4)/COMMIT"
