@@ -123,6 +123,16 @@ test_broken() {
     exec 8<&-
 }
 
+# What is not proven to be broken is nobody's to move.
+test_not_proven() {
+    made
+    printf '\065\0\0\0\0\0\0\0{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}' >d/data-99.safetensors
+    watch choose -- d
+    is "$(said passed name) $(said passed state) $(said passed aside)" 'data-99.safetensors damaged none' \
+        'one that is like no other is passed over' || show
+    is "$(said chosen step):$(ls d | paste -sd,)" '15:checkpoint-10,checkpoint-15,checkpoint-5,data-99.safetensors' 'and stays where it is' || show
+}
+
 # two_ranks STEP: of two ranks.
 two_ranks() {
     put d "$1"
