@@ -189,6 +189,19 @@ test_by_itself() {
     end
 }
 
+# What was read goes as soon as nobody reads it, and not with the next one that is saved.
+test_hold() {
+    made
+    begin --keep 1 d
+    echo 'hold checkpoint-5' >&$to
+    hear 'checkpoint-10 is not kept any longer'
+    is "$(left)" '5 15' 'one that is read stays' || show
+    echo 'hold ' >&$to
+    hear 'checkpoint-5 is not kept any longer'
+    is "$(left)" 15 'until nobody reads it' || show
+    end
+}
+
 # What was there before counts as well.
 test_from_before() {
     made
@@ -253,6 +266,10 @@ test_keep() {
     watch finish -- --keep 2 d
     ok 'what somebody has begun to remove goes' not test -e d/.muster-old-checkpoint-1
     is "$(said removed text):$(left)" 'd/checkpoint-5 is not kept any longer:10 15' 'the newest stay' || show
+    made
+    put d 20
+    watch finish -- --keep 3 d
+    is "$(left)" '10 15 20' 'as many as are to' || show
     made
     watch finish -- --keep 1 --every 5 d
     is "$(left)" '5 10 15' 'and those whose step is a multiple' || show
