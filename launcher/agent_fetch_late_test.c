@@ -14,6 +14,7 @@
 
 #define UUID_A "00000000000000000000000000000aaa"
 #define UUID_B "00000000000000000000000000000bbb"
+#define UUID_C "00000000000000000000000000000ccc"
 
 static uint64_t now_ms;
 
@@ -244,6 +245,31 @@ static void test_gives_way(void)
     fetch_bed_close(&b);
 }
 
+/* Who waits behind that has its time from then on, as behind any other one. */
+static void test_behind_one_that_gives_way(void)
+{
+    struct fetch_bed b;
+    struct fetch *f;
+
+    open_bed(&b);
+    b.snap.fetch_ms = 100000;
+    b.nodes[0].is_mute = true;
+    fetch_bed_begin(&b, 7, UUID_C);
+    f = agent_fetch_add(&b.snap, 5, UUID_A);
+    f->is_ahead = true;
+    f->question.generation = FETCH_GENERATION;
+    fetch_bed_tell(&b, UUID_A, FETCH_GENERATION, "[[5,1,1]]");
+    ok(fetch_bed_run_until(&b, &b.nodes[0].n_asked, 1), "a node is asked ahead");
+    now_ms = 20000;
+    fetch_bed_begin(&b, 6, UUID_B);
+    ok(!b.snap.copy->ins, "and no more");
+    look_at(&b, 20999);
+    is_int(b.did.n_answers, 0, "the lead has its time from then on");
+    look_at(&b, 21000);
+    is_int(b.did.n_answers, 2, "and no more");
+    fetch_bed_close(&b);
+}
+
 /* All of a save are told at once, when for a while nothing more has come. */
 static void test_said(void)
 {
@@ -307,6 +333,7 @@ int main(void)
     test_coming();
     test_ahead();
     test_gives_way();
+    test_behind_one_that_gives_way();
     test_said();
     test_times();
     return tap_done();

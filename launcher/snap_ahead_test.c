@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,6 +23,7 @@ enum { CROWD_THREADS = 3 };
 
 static unsigned n_threads; /* that made what was made last */
 static int n_failing;      /* so many of the next ones cannot be */
+static char made[256];     /* in that order; the thread's, while it has something to do */
 
 int __real_snap_create(int dir, const char *name, const struct snap_want *want,
                        struct snap **ret, struct error *e);
@@ -32,6 +34,9 @@ unsigned __wrap_crowd_n_threads(void);
 int __wrap_snap_create(int dir, const char *name, const struct snap_want *want,
                        struct snap **ret, struct error *e)
 {
+    size_t len = strlen(made);
+
+    snprintf(made + len, sizeof(made) - len, "%s ", name);
     n_threads = want->n_threads;
     if (n_failing > 0) {
         n_failing--;
@@ -76,6 +81,15 @@ static ino_t file_of(const struct hold_bed *b, const char *name)
     return stat(path, &st) == 0 ? st.st_ino : 0;
 }
 
+static uint64_t bytes_of(const struct hold_bed *b, const char *name)
+{
+    char path[PATH_MAX];
+    struct stat st;
+
+    snprintf(path, sizeof(path), "%s/%s", b->dir, name);
+    return stat(path, &st) == 0 ? (uint64_t)st.st_blocks * 512 : 0;
+}
+
 static ino_t begun_file(const struct hold_bed *b)
 {
     struct stat st;
@@ -101,6 +115,7 @@ static void test_ahead(void)
     file = file_of(&b, "snap-3-0-1");
     ok(file != 0 && hold_bed_has(&b, "snap-3-1-1"),
        "the second ones of two ranks are made");
+    ok(bytes_of(&b, "snap-3-0-1") >= HOLD_ROOM, "with their memory");
     ok(!hold_bed_has(&b, "snap-3-2-0"), "none of one that has not saved");
     is_int(hold_bed_save(&b, 0, 20, UUID(2)), 0, "the next save");
     ok(begun_file(&b) == file, "gets it");
@@ -168,6 +183,33 @@ static void test_ahead_no_room(void)
        "and its memory, whoever has mapped that");
     is_int(hold_bed_begin(&b, 0, 20, UUID(2), HOLD_ROOM), -ENOMEM,
            "which is not free now");
+    hold_bed_close(&b);
+}
+
+/* Who fills what was made ahead, or was being made when he asked, has it for himself. */
+static void test_ahead_handed_out(bool is_early)
+{
+    struct hold_bed b;
+
+    hold_bed_open(&b, 2 * HOLD_ROOM);
+    hold_bed_save(&b, 0, 10, UUID(1));
+    hold_bed_run_works(&b);
+    snap_jam_begin(&b.jam, &b.loop);
+    snap_hold_make_ahead(b.hold, 0);
+    if (is_early) {
+        hold_bed_begin_later(&b, 0, 20, UUID(2), HOLD_ROOM);
+    }
+    snap_jam_end(&b.jam);
+    hold_bed_run_works(&b);
+    if (!is_early) {
+        hold_bed_begin_later(&b, 0, 20, UUID(2), HOLD_ROOM);
+    }
+    ok(b.said.n_begun == 2 && b.said.snap && b.said.snap->head.step == 20, "a rank has it");
+    is_int(hold_bed_begin(&b, 1, 10, UUID(1), HOLD_ROOM), -ENOMEM, "another one does not");
+    ok(hold_bed_has(&b, "snap-3-0-1"), "while it is filled");
+    is_int(snap_hold_done(b.hold, 0, UUID(2), HOLD_ROOM, 0, &b.said.error), 0, "it is full: %s",
+           b.said.error.text);
+    hold_bed_run_until(&b, &b.said.n_written, 2);
     hold_bed_close(&b);
 }
 
@@ -256,6 +298,26 @@ static void test_ahead_once(void)
     hold_bed_run_works(&b);
     ok(hold_bed_has(&b, "snap-3-1-1"), "there is memory for what is made ahead");
     ok(!hold_bed_has(&b, "snap-3-0-1"), "but not for what there was none for before");
+    hold_bed_close(&b);
+}
+
+/* Who waits for memory comes before more of what nobody waits for. */
+static void test_ahead_one_at_a_time(void)
+{
+    struct hold_bed b;
+
+    hold_bed_open(&b, 1 << 20);
+    hold_bed_save(&b, 0, 10, UUID(1));
+    hold_bed_save(&b, 1, 10, UUID(1));
+    hold_bed_run_works(&b);
+    snap_jam_begin(&b.jam, &b.loop);
+    made[0] = '\0';
+    snap_hold_make_ahead(b.hold, 0);
+    snap_hold_make_ahead(b.hold, 1);
+    hold_bed_begin_later(&b, 2, 10, UUID(1), HOLD_ROOM);
+    snap_jam_end(&b.jam);
+    hold_bed_run_works(&b);
+    is_str(made, "snap-3-0-1 snap-3-2-0 snap-3-1-1 ", "of two that are made ahead one is the last");
     hold_bed_close(&b);
 }
 
@@ -381,10 +443,13 @@ int main(void)
     test_ahead_awaited(HOLD_ROOM);
     test_ahead_awaited(2 * HOLD_ROOM);
     test_ahead_no_room();
+    test_ahead_handed_out(false);
+    test_ahead_handed_out(true);
     test_ahead_gives_way();
     test_ahead_fails();
     test_ahead_made_in_vain();
     test_ahead_once();
+    test_ahead_one_at_a_time();
     test_ahead_slowly();
     test_ahead_moved();
     test_ahead_made_and_moved();

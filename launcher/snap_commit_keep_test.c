@@ -15,6 +15,7 @@
 #include "tests/lib/tap.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,21 +40,37 @@ static void save_with(struct commit_bed *b, uint64_t step, const char *state,
     commit_bed_must(commit_bed_run(&c, io_system(), NULL, &e), &e);
 }
 
-/* That is read by one that pushes it, or copies it. */
-static bool is_copied;
+/* What it is to somebody: read by one that pushes it, or copies it, or started from. */
+static enum { IS_PINNED, IS_COPIED, IS_SOURCE } is_what;
+
+static struct snap_commit facts_beside(struct commit_bed *b, uint64_t step, uint64_t pinned,
+                                       char uuid[COMMIT_UUID_BYTES], char name[STEP_NAME_BYTES])
+{
+    struct snap_commit c = commit_bed_facts(b, step, uuid);
+
+    c.pinned = is_what == IS_PINNED ? name : NULL;
+    c.copied = is_what == IS_COPIED ? name : NULL;
+    c.source = is_what == IS_SOURCE ? name : NULL;
+    commit_bed_name(b, pinned, name);
+    return c;
+}
 
 static int commit_beside(struct commit_bed *b, uint64_t step, uint64_t pinned,
                          struct error *e)
 {
-    char uuid[COMMIT_UUID_BYTES];
-    struct snap_commit c = commit_bed_facts(b, step, uuid);
-    char name[STEP_NAME_BYTES];
+    char uuid[COMMIT_UUID_BYTES], name[STEP_NAME_BYTES];
+    struct snap_commit c = facts_beside(b, step, pinned, uuid, name);
 
-    c.pinned = is_copied ? NULL : name;
-    c.copied = is_copied ? name : NULL;
-    commit_bed_name(b, pinned, name);
     commit_bed_write(b, step, N);
     return commit_bed_run(&c, io_system(), NULL, e);
+}
+
+static void tidy_beside(struct commit_bed *b, uint64_t step, uint64_t pinned)
+{
+    char uuid[COMMIT_UUID_BYTES], name[STEP_NAME_BYTES];
+    struct snap_commit c = facts_beside(b, step, pinned, uuid, name);
+
+    snap_tidy(&c, io_system());
 }
 
 /* What the filesystem says that it has left, by the linker's hand; -1: it has no such
@@ -74,9 +91,11 @@ uid_t __wrap_geteuid(void)
 int __wrap_fstatvfs(int fd, struct statvfs *ret)
 {
     (void)fd;
-    *ret = (struct statvfs){.f_frsize = 1, .f_blocks = bytes_left >= 0,
-                            .f_bfree = (fsblkcnt_t)(bytes_left + root_bytes),
-                            .f_bavail = (fsblkcnt_t)bytes_left};
+    *ret = (struct statvfs){.f_frsize = 1, .f_blocks = bytes_left >= 0};
+    if (bytes_left >= 0) {
+        ret->f_bfree = (fsblkcnt_t)(bytes_left + root_bytes);
+        ret->f_bavail = (fsblkcnt_t)bytes_left;
+    }
     errno = ESTALE;
     return bytes_left == -2 ? -1 : 0;
 }
@@ -135,12 +154,92 @@ static void test_keep(struct commit_bed *b)
        "stays, and no other one");
     is_int(commit_beside(b, 37, 36, &e), 0, "it was read: %s", e.text);
     ok(!commit_bed_has(b, 33, ""), "it goes");
-    is_copied = true;
+    is_what = IS_COPIED;
     is_int(commit_beside(b, 38, 36, &e), 0, "one that is copied: %s", e.text);
     ok(commit_bed_has(b, 36, "COMMIT"), "stays as well");
-    is_copied = false;
+    is_what = IS_SOURCE;
+    tidy_beside(b, 38, 36);
+    ok(commit_bed_has(b, 36, "COMMIT"), "and one that workers start from");
+    is_what = IS_PINNED;
     is_int(commit_beside(b, 39, 38, &e), 0, "it was: %s", e.text);
     ok(!commit_bed_has(b, 36, ""), "and goes");
+}
+
+static void damage(struct commit_bed *b, uint64_t step)
+{
+    char name[STEP_NAME_BYTES], path[PATH_MAX];
+
+    commit_bed_name(b, step, name);
+    snprintf(path, sizeof(path), "%s/%s/r00001.safetensors", b->top, name);
+    ok(truncate(path, BYTES - 2) == 0, "one is damaged");
+}
+
+/* Somebody may save what of it can be saved. */
+static void test_damaged(struct commit_bed *b)
+{
+    commit_bed_save(b, 50);
+    damage(b, 50);
+    for (uint64_t step = 51; step <= 53; step++) {
+        commit_bed_save(b, step);
+    }
+    ok(commit_bed_has(b, 50, "COMMIT") && commit_bed_has(b, 50, "r00000.safetensors"),
+       "which stays, however old it is");
+    ok(!commit_bed_has(b, 51, "") && commit_bed_has(b, 52, "COMMIT"), "and counts for none");
+    for (uint64_t step = 50; step <= 53; step++) {
+        commit_bed_remove(b, step);
+    }
+}
+
+/* What is on its way is newer than the oldest that stays, or as old. */
+static void test_unfinished(struct commit_bed *b)
+{
+    commit_bed_save(b, 50);
+    commit_bed_write(b, 51, 1);
+    commit_bed_save(b, 52);
+    commit_bed_write(b, 53, 1);
+    commit_bed_write(b, 54, 1);
+    b->nth = 1;
+    commit_bed_write(b, 50, 1);
+    b->nth = 0;
+    tidy_beside(b, 52, 0);
+    ok(commit_bed_has(b, 51, "") && commit_bed_has(b, 53, "") && commit_bed_has(b, 54, ""),
+       "others that are not finished are none of those that stay");
+    b->nth = 1;
+    ok(commit_bed_has(b, 50, ""), "nor is another save of the same step as one of these");
+    commit_bed_remove(b, 50);
+    b->nth = 0;
+    for (uint64_t step = 50; step <= 54; step++) {
+        commit_bed_remove(b, step);
+    }
+}
+
+static int n_open(void)
+{
+    int n = 0;
+
+    for (int fd = 0; fd < 256; fd++) {
+        n += fcntl(fd, F_GETFD) >= 0;
+    }
+    return n;
+}
+
+/* An agent that leads commits and tidies up for weeks. */
+static void test_no_leak(struct commit_bed *b)
+{
+    char uuid[COMMIT_UUID_BYTES];
+    struct snap_commit c = commit_bed_facts(b, 51, uuid);
+    struct error e = {0};
+    bool is_last;
+    int before;
+
+    commit_bed_save(b, 50);
+    commit_bed_save(b, 51);
+    before = n_open();
+    c.ret_is_last = &is_last;
+    commit_bed_must(commit_bed_run(&c, io_system(), NULL, &e), &e);
+    is_int(n_open(), before, "which leaves nothing open");
+    commit_bed_remove(b, 50);
+    commit_bed_remove(b, 51);
 }
 
 /* By a program that is not of the run, as muster ckpt push. */
@@ -274,6 +373,31 @@ static void test_verified(struct commit_bed *b)
     }
 }
 
+/* Others wait for nothing to be read. */
+static void test_nothing_verified(struct commit_bed *b)
+{
+    char uuid[COMMIT_UUID_BYTES];
+    struct snap_commit c = commit_bed_facts(b, 43, uuid);
+
+    commit_verified(b, 40, "", 0);
+    commit_bed_write(b, 39, 1);
+    commit_verified(b, 41, "", 0);
+    commit_verified(b, 42, "", 0);
+    ok(!commit_bed_has(b, 39, ""), "what was never finished goes, whatever is known of others");
+    commit_verified(b, 43, "", 40);
+    ok(awaits, "one would go, but the oldest, which is read, would not");
+    is_due = awaits = false;
+    c.rule = (struct retain_rule){0};
+    c.verified = "";
+    c.ret_is_due = &is_due;
+    c.ret_awaits = &awaits;
+    snap_tidy(&c, io_system());
+    ok(!is_due && !awaits, "where all are kept none is to be read");
+    for (uint64_t step = 39; step <= 43; step++) {
+        commit_bed_remove(b, step);
+    }
+}
+
 static void commit_avoided(struct commit_bed *b, uint64_t step, const char *avoided)
 {
     char uuid[COMMIT_UUID_BYTES];
@@ -307,6 +431,14 @@ static void test_avoided(struct commit_bed *b)
            commit_bed_has(b, 53, "COMMIT"),
        "once it is one like any other it goes as they do");
     for (uint64_t step = 50; step <= 54; step++) {
+        commit_bed_remove(b, step);
+    }
+    commit_avoided(b, 50, NULL);
+    commit_bed_write(b, 51, 1);
+    commit_avoided(b, 52, NULL);
+    commit_avoided(b, 53, lines);
+    ok(commit_bed_has(b, 51, "r00000.part"), "nor does it make older what is on its way");
+    for (uint64_t step = 50; step <= 53; step++) {
         commit_bed_remove(b, step);
     }
 }
@@ -367,6 +499,11 @@ static void test_no_best(struct commit_bed *b)
     c.ret_lacks_best = &lacks_best;
     snap_tidy(&c, io_system());
     ok(lacks_best, "which is said");
+    c.best = NULL;
+    save_with(b, 701, "{}", (struct retain_rule){.keep = 2});
+    snap_tidy(&c, io_system());
+    ok(!commit_bed_has(b, 701, "") && !lacks_best, "not where none is asked for");
+    c.best = "m.loss";
     save_with(b, 703, "{\"m\":{\"loss\":1}}", rule);
     say_left(b, left, sizeof(left));
     is_str(left, "703 ", "and when one has it");
@@ -383,8 +520,12 @@ int main(void)
     test_short(&b);
     test_keep(&b);
     test_held(&b);
+    test_damaged(&b);
+    test_unfinished(&b);
+    test_no_leak(&b);
     test_strays(&b);
     test_verified(&b);
+    test_nothing_verified(&b);
     test_avoided(&b);
     test_rule(&b);
     test_no_best(&b);

@@ -181,6 +181,7 @@ static void test_interrupted(struct commit_bed *b)
     c = commit_bed_facts(b, 76, uuid);
     c.office = &office;
     is_int(commit_bed_run(&c, &io, NULL, &e), -EIO, "a stale file of a server: %s", e.text);
+    is_int(e.code, EIO, "by its code, too");
     ok(!commit_bed_has(b, 76, ""), "the save has failed of it");
 }
 

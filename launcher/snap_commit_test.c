@@ -169,6 +169,28 @@ static void test_left_alone(struct commit_bed *b)
     ok(!commit_bed_has(b, 25, ""), "nothing is left of it");
 }
 
+/* Directories are named after the first digits of a save alone. */
+static void test_same_name(struct commit_bed *b)
+{
+    const struct error why = {.code = EIO, .text = "rank 1: broken"};
+    char uuid[COMMIT_UUID_BYTES];
+    struct snap_commit c = commit_bed_facts(b, 26, uuid);
+    bool was_there = true, is_last = true;
+    struct error e = {0};
+
+    commit_bed_save(b, 26);
+    uuid[COMMIT_UUID_BYTES - 2] = '1';
+    c.ret_was_there = &was_there;
+    c.ret_is_last = &is_last;
+    is_int(snap_commit(&c, io_system(), NULL, &e), -EEXIST, "another save has that name");
+    like(e.text, "is of another save", "%s", e.text);
+    ok(!was_there && !is_last, "it is not that one");
+    is_int(snap_commit(&c, io_system(), &why, &e), -EEXIST, "nor if it has failed");
+    ok(commit_bed_has(b, 26, "COMMIT") && commit_bed_has(b, 26, "r00001.safetensors"),
+       "which stays a checkpoint");
+    commit_bed_remove(b, 26);
+}
+
 /* Who waits for it is told before anything goes. */
 static void test_apart(struct commit_bed *b)
 {
@@ -211,6 +233,7 @@ int main(void)
     test_not_whole(&b);
     test_there(&b);
     test_left_alone(&b);
+    test_same_name(&b);
     test_apart(&b);
     test_no_root(&b);
     commit_bed_close(&b);

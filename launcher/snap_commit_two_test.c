@@ -16,8 +16,10 @@
 #include "tests/lib/tap.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { N = COMMIT_BED_RANKS };
@@ -32,6 +34,7 @@ static void test_late(struct commit_bed *b)
     commit_bed_write(b, 49, N);
     is_int(commit_bed_commit(b, 49, N, UINT64_MAX, NULL, &e), 0, "an older one: %s", e.text);
     ok(commit_bed_has(b, 50, "COMMIT") && commit_bed_has(b, 51, "COMMIT"), "the newest stay");
+    ok(commit_bed_has(b, 49, "COMMIT"), "and what is a checkpoint only now");
 }
 
 /* Of two of one step the later one counts, whoever made it. */
@@ -44,6 +47,50 @@ static void test_twice(struct commit_bed *b)
     b->nth = 1;
     commit_bed_save(b, 55);
     ok(commit_bed_token(b, 55) > first, "the later one of a step has a higher token");
+    b->nth = 0;
+}
+
+static int list_none(struct io *io, int dir, int (*each)(void *arg, const char *name), void *arg)
+{
+    (void)io, (void)dir, (void)each, (void)arg;
+    return -EIO;
+}
+
+/* Of the save that is there, as `io` finds it. */
+static bool counts(struct commit_bed *b, unsigned nth, struct io *io)
+{
+    char uuid[COMMIT_UUID_BYTES];
+    struct error e = {0};
+    bool is_last = false;
+    struct snap_commit c;
+
+    b->nth = nth;
+    c = commit_bed_facts(b, 56, uuid);
+    c.ret_is_last = &is_last;
+    commit_bed_must(snap_commit(&c, io, NULL, &e), &e);
+    return is_last;
+}
+
+/* Nobody starts from a later one that is damaged, nor from what cannot be looked at. */
+static void test_last_of_few(struct commit_bed *b)
+{
+    struct io_ops ops = io_system_ops;
+    struct io io = {.ops = &ops};
+    char uuid[COMMIT_UUID_BYTES], name[STEP_NAME_BYTES], path[PATH_MAX];
+    const struct snap_commit c = commit_bed_facts(b, 58, uuid);
+    struct error e = {0};
+
+    commit_bed_write(b, 58, N);
+    commit_bed_must(snap_commit(&c, io_system(), NULL, &e), &e);
+    ok(counts(b, 1, io_system()) && !counts(b, 3, io_system()),
+       "one of a later step is not asked about");
+    b->nth = 1;
+    commit_bed_name(b, 56, name);
+    snprintf(path, sizeof(path), "%s/%s/r00001.safetensors", b->top, name);
+    ok(truncate(path, 1) == 0, "the later one is damaged");
+    ok(counts(b, 3, io_system()), "the other one counts");
+    ops.list = list_none;
+    ok(!counts(b, 3, &io), "where nobody can tell it does not");
     b->nth = 0;
 }
 
@@ -69,6 +116,7 @@ static void test_last(struct commit_bed *b)
     b->nth = 0;
     ok(is_last[0] && is_last[1], "what is made counts");
     ok(!is_last[2] && is_last[3], "of both that are there the later one does");
+    test_last_of_few(b);
 }
 
 /* Nor do their names say which of them stay. */
@@ -202,6 +250,63 @@ static void test_other_run(struct commit_bed *b)
     commit_bed_clear(b);
 }
 
+static struct commit_bed *bed;
+static int n_gone;
+
+static void rename_in(struct commit_bed *b, const char *from, const char *to)
+{
+    if (renameat(b->root, from, b->root, to) < 0) {
+        bail_out("rename %s: %s", from, strerror(errno));
+    }
+}
+
+/* Who removes is stopped then, for so long that another run takes the directory. */
+static int remove_dir_late(struct io *io, int dir, const char *name)
+{
+    int rc = io_system_ops.remove_dir(io, dir, name);
+
+    if (n_gone++ == 0) {
+        unlinkat(bed->root, ".muster-run-one", 0);
+        rename_in(bed, "kept", ".muster-run-other");
+    }
+    return rc;
+}
+
+/* What is there from then on is not this one's to remove. */
+static void test_lost_while_tidying(struct commit_bed *b)
+{
+    struct io_ops ops = io_system_ops;
+    struct io io = {.ops = &ops};
+    char uuid[COMMIT_UUID_BYTES];
+    struct snap_lease *one, *other;
+    struct snap_commit c;
+    struct office office;
+    struct error e = {0};
+
+    commit_bed_clear(b);
+    bed = b;
+    office_begin(&office);
+    other = lease_of(b, "other", &office);
+    is_int(run_as(b, 101, other, &e), 0, "a run saves: %s", e.text);
+    rename_in(b, ".muster-run-other", "kept");
+    end_lease(other);
+    one = lease_of(b, "one", &office);
+    for (uint64_t step = 102; step <= 104; step++) {
+        c = commit_bed_facts(b, step, uuid);
+        commit_bed_write(b, step, N);
+        commit_bed_must(snap_commit(&c, io_system(), NULL, &e), &e);
+    }
+    c.rule = (struct retain_rule){.keep = 1};
+    c.lease = one;
+    ops.remove_dir = remove_dir_late;
+    snap_tidy(&c, &io);
+    ok(!commit_bed_has(b, 103, "") && n_gone == 1, "another run takes the directory meanwhile");
+    ok(commit_bed_has(b, 102, "COMMIT") && commit_bed_has(b, 101, "COMMIT"),
+       "nothing more goes then");
+    end_lease(one);
+    commit_bed_clear(b);
+}
+
 int main(void)
 {
     struct commit_bed b = {0};
@@ -213,6 +318,7 @@ int main(void)
     test_many(&b);
     test_generations(&b);
     test_other_run(&b);
+    test_lost_while_tidying(&b);
     commit_bed_close(&b);
     return tap_done();
 }

@@ -9,8 +9,10 @@
 #include "launcher/snap_hold_priv.h"
 #include "tests/lib/tap.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static struct parity_kept *find(const struct parity_bed *b, uint32_t rank, const char *uuid)
 {
@@ -113,6 +115,13 @@ static void test_which(void)
     }
 }
 
+static bool is_mapped(void *at, size_t len)
+{
+    unsigned char there[16];
+
+    return mincore(at, len, there) == 0 || errno != ENOMEM;
+}
+
 /* Parity is added up in it: it is the new one's, with nothing of the old one in it. */
 static void test_memory(void)
 {
@@ -144,8 +153,82 @@ static void test_memory(void)
     ok(snap_hold_beside(b.nodes[0].copies, (UINT64_C(1) << 30) + 1, NULL) < 0 &&
            snap_hold_beside(b.nodes[0].copies, UINT64_C(1) << 30, NULL) == 0,
        "the budget is what it was");
+    before = *m;
+    ok(is_mapped(before.at, before.room), "it is there");
     snap_parity_settle(c, UUID(3), false);
+    ok(!is_mapped(before.at, before.room), "and is given back");
     ok(c->bytes == 0 && !find(&b, 11, UUID(3)), "that of a save that came to nothing is none's");
+    parity_bed_close(&b);
+}
+
+/* Whoever keeps parity no more has nothing of the budget, and of memory. */
+static void test_destroyed(void)
+{
+    struct parity_memory m;
+    struct parity_bed b;
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    add(&b, 0, UUID(1), 1, 2);
+    if (parity_kept_grow(b.nodes[0].parity, &find(&b, 11, UUID(1))->memory[0], SNAP_PAGE_BYTES,
+                         NULL) < 0) {
+        bail_out("memory");
+    }
+    m = find(&b, 11, UUID(1))->memory[0];
+    ok(b.nodes[0].copies->beside == SNAP_PAGE_BYTES, "parity counts beside copies");
+    snap_parity_destroy(b.nodes[0].parity);
+    b.nodes[0].parity = NULL;
+    ok(b.nodes[0].copies->beside == 0 && !is_mapped(m.at, m.room), "until nobody keeps it");
+    parity_bed_close(&b);
+}
+
+/* Of all chunks of a piece, in their order: one that differs makes another digest. */
+static void test_sum(void)
+{
+    uint64_t first = parity_sum(0, "abc", 3), other = parity_sum(0, "abd", 3);
+
+    ok(first != other, "another chunk");
+    ok(parity_sum(first, "x", 1) != parity_sum(other, "x", 1), "and another one before it");
+    ok(parity_sum(parity_sum(0, "a", 1), "b", 1) != parity_sum(parity_sum(0, "b", 1), "a", 1),
+       "are another piece, as are the same in another order");
+}
+
+/* Another one may have asked for memory of that save, and for less. */
+static void test_target(void)
+{
+    const struct snap_rank who = {.rank = 11, .n_ranks = 3, .generation = 2};
+    struct parity_build build = {.head = {.rank = 11, .image_bytes = 2 * SNAP_PAGE_BYTES}};
+    struct snap_hold *copies;
+    struct parity_bed b;
+    const struct snap *s;
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    copies = b.nodes[0].copies;
+    build.parity = b.nodes[0].parity;
+    str_copy(build.head.uuid, sizeof(build.head.uuid), UUID(1));
+    if (snap_hold_begin(copies, &who, 1, UUID(1), "/ck", SNAP_PAGE_BYTES, 99, NULL) < 0) {
+        bail_out("memory");
+    }
+    for (int i = 0; i < 100 && !snap_hold_fill(copies, 11, UUID(1)); i++) {
+        uv_run(&b.loop, UV_RUN_ONCE);
+    }
+    s = snap_hold_fill(copies, 11, UUID(1));
+    ok(s && !parity_build_target(&build), "what does not fit is not made there");
+    build.head.image_bytes = 100;
+    ok(s && parity_build_target(&build) == (unsigned char *)s->map + SNAP_PAGE_BYTES,
+       "what does is");
+    parity_bed_close(&b);
+}
+
+/* Nobody looks where nothing is to come. */
+static void test_idle(void)
+{
+    struct snap_parity *c;
+    struct parity_bed b;
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    c = b.nodes[0].parity;
+    parity_watch(c);
+    ok(!uv_is_active((uv_handle_t *)c->watch), "who waits for nothing has no timer");
     parity_bed_close(&b);
 }
 
@@ -193,6 +276,10 @@ int main(void)
     test_sets();
     test_which();
     test_memory();
+    test_destroyed();
+    test_sum();
+    test_target();
+    test_idle();
     test_sums();
     test_too_large();
     test_generations();

@@ -20,6 +20,13 @@ static void turn(struct parity_bed *b)
     uv_run(&b->loop, UV_RUN_NOWAIT);
 }
 
+static void wait_built(struct parity_bed *b)
+{
+    for (int i = 0; i < 1 << 24 && b->n_built == 0; i++) {
+        turn(b);
+    }
+}
+
 static void test_in_turn(void)
 {
     const struct parity_out *first, *second;
@@ -264,8 +271,58 @@ static void test_gives_some(void)
     is_int(b.n_built, 0, "nor is this agent itself, which may have stood still");
     own->is_over = true;
     a->is_over = false;
+    b.nodes[2].parity->config.stuck_ms = 10;
+    a->moved_ms = uv_now(&b.loop) - 9;
+    parity_builds_watch(b.nodes[2].parity, &late);
+    is_int(b.n_built, 0, "nor who gets on");
+    a->moved_ms = uv_now(&b.loop) - 10;
     parity_builds_watch(b.nodes[2].parity, &late);
     ok(b.n_built == 1 && b.nodes[2].built.code == ETIMEDOUT, "who has not is");
+    parity_bed_close(&b);
+}
+
+/* What becomes of memory that was asked for before is nothing to what is made now. */
+static void test_other_memory(void)
+{
+    const uint32_t lost[] = {0};
+    const struct snap_parity_order order = {10, UUID(1), lost, 1, false};
+    const struct error none = {.code = ENOMEM, .text = "none"};
+    struct parity_bed b;
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    parity_bed_save_all(&b, UUID(1), 10);
+    snap_parity_build(b.nodes[2].parity, &order, NULL);
+    snap_parity_begun(b.nodes[2].parity, b.nodes[2].parity->builds->question - 1, NULL, &none);
+    is_int(b.n_built, 0, "that there is none for another one ends nothing");
+    wait_built(&b);
+    ok(b.n_built == 1 && b.nodes[2].built.code == 0, "and it is made: %s",
+       b.nodes[2].built.text);
+    parity_bed_close(&b);
+}
+
+static bool is_none(void *arg, uint32_t rank)
+{
+    (void)arg, (void)rank;
+    return false;
+}
+
+/* Others may need the memory that it is made in. */
+static void test_memory_goes(void)
+{
+    const uint32_t lost[] = {0};
+    const struct snap_parity_order order = {10, UUID(1), lost, 1, false};
+    struct parity_bed b;
+
+    parity_bed_open(&b, 3, 1, UINT64_C(1) << 30);
+    parity_bed_save_all(&b, UUID(1), 10);
+    snap_parity_build(b.nodes[2].parity, &order, NULL);
+    while (!b.nodes[2].parity->builds->asks) {
+        turn(&b);
+    }
+    snap_hold_keep(b.nodes[2].copies, 11, is_none, NULL);
+    wait_built(&b);
+    ok(b.n_built == 1 && b.nodes[2].built.code != 0, "it goes, and nothing is made: %s",
+       b.nodes[2].built.text);
     parity_bed_close(&b);
 }
 
@@ -393,6 +450,8 @@ int main(void)
     test_gets_on();
     test_given_up();
     test_gives_some();
+    test_other_memory();
+    test_memory_goes();
     test_wrong_time(false);
     test_wrong_time(true);
     test_slow();

@@ -35,6 +35,7 @@ static int n_until_removed = -1; /* reads until somebody removes it; below 0: no
 static enum { OPENS, WAKES_FIRST, ENDS, NEVER, FOR_REAL } then;
 static int last_rc; /* of a wait for real */
 static void (*when_read)(void); /* some of it; or NULL */
+static bool lacks_threads;
 
 /* Who was told to take only what others leave. */
 static int n_nice, niceness;
@@ -48,6 +49,10 @@ int __real_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m,
 int __wrap_pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m,
                                   const struct timespec *until);
 int __wrap_posix_fadvise(int fd, off_t at, off_t len, int advice);
+int __real_pthread_create(pthread_t *ret, const pthread_attr_t *how, void *(*body)(void *),
+                          void *arg);
+int __wrap_pthread_create(pthread_t *ret, const pthread_attr_t *how, void *(*body)(void *),
+                          void *arg);
 int __wrap_setpriority(__priority_which_t which, id_t who, int value);
 
 uint64_t __wrap_clock_mono_ms(void)
@@ -81,6 +86,12 @@ int __wrap_setpriority(__priority_which_t which, id_t who, int value)
     niceness = value;
     nice_thread = pthread_self();
     return 0;
+}
+
+int __wrap_pthread_create(pthread_t *ret, const pthread_attr_t *how, void *(*body)(void *),
+                          void *arg)
+{
+    return lacks_threads ? EAGAIN : __real_pthread_create(ret, how, body, arg);
 }
 
 /* By a thread that has a table of descriptors of its own. */
@@ -225,6 +236,21 @@ static void test_gone(struct commit_bed *b)
     reread_gate_destroy(&gate);
 }
 
+/* What nobody has read is not right. */
+static void test_no_thread(struct commit_bed *b)
+{
+    struct error e;
+
+    lacks_threads = true;
+    is_int(reread(b, false, &e), -EAGAIN, "without a thread nothing is read");
+    like(e.text, "no thread to read step-", "%s", e.text);
+    lacks_threads = false;
+    n_waits = 0;
+    reread_gate_leave(&gate);
+    is_int(n_waits, 0, "and nobody waits until it was");
+    reread_gate_destroy(&gate);
+}
+
 /* Saves follow one another without an end: older checkpoints would stay, all of them. */
 static void test_never(struct commit_bed *b)
 {
@@ -306,12 +332,15 @@ static void test_left(struct commit_bed *b)
     pthread_join(thread, NULL);
     ok(n_open_before > 0, "it was open: %d", n_open_before);
     is_int(n_open_after, 0, "and is not when it is left");
+    is_int(last_rc, 0, "of which whoever leaves it is told");
     reread_gate_hold(&gate, false);
+    commit_bed_name(b, STEP, name);
+    is_int(snap_reread(b->top, name, &gate, false, &e), 0, "the next one is not left: %s", e.text);
     n_waits = 0;
     reread_gate_leave(&gate);
     is_int(n_waits, 0, "where nobody reads nobody is waited for");
-    commit_bed_name(b, STEP, name);
-    is_int(snap_reread(b->top, name, &gate, false, &e), 0, "nor is the next one left: %s", e.text);
+    is_int(snap_reread(b->top, name, &gate, false, &e), 0, "nor is the one after it left: %s",
+           e.text);
     reread_gate_destroy(&gate);
 }
 
@@ -402,6 +431,7 @@ int main(void)
     test_over(&b);
     test_urgent(&b);
     test_gone(&b);
+    test_no_thread(&b);
     test_never(&b);
     test_nice(&b);
     test_left_late(&b);

@@ -193,6 +193,22 @@ sys.exit(9)"
     is "$status" 143 'it still watches'
 }
 
+# What the agent was told as it ended is nothing to what comes after it.
+test_late_signals() {
+    local agent
+    start "$WATCH" --keep=1 --after=-c --after='exit 5' -- sh -c '
+kill -STOP $PPID
+for s in HUP INT TERM; do kill -$s $PPID; done
+echo $$
+exit 3'
+    wait_for 60 test -s w.out
+    agent=$(cat w.out)
+    ok 'an agent ends while its watch stands still' wait_for 60 grep -q ') Z ' /proc/$agent/stat
+    kill -CONT $spawned
+    wait_exit 20 $spawned
+    is "$status" 5 'what comes after it is not ended by what was said to it'
+}
+
 test_killed_watch() {
     start "$WATCH" --keep=1 -- python3 -c "
 import os, signal

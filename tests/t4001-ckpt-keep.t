@@ -354,12 +354,21 @@ test_last_valid_sets() {
 
 # What is in a checkpoint is no place for some.
 test_itself() {
+    local to
     make_foreign i 60 1
     printf '\002\0\0\0\0\0\0\0{}' | tee i/checkpoint-60/model-00001-of-00002.safetensors >i/checkpoint-60/part_1.safetensors
     cp i/checkpoint-60/part_1.safetensors i/checkpoint-60/part_2.safetensors
     run ckpt prune i/checkpoint-60 --keep 1
     is "$status:$(ls i/checkpoint-60 | wc -l)" 1:5 'nothing goes from a checkpoint' || show
     like "$(cat err)" 'i/checkpoint-60 is a checkpoint itself: expected the directory that it is in' 'which is said'
+    for to in saved saved4; do # what it is called says nothing
+        make_foreign $to 70 1
+        make_foreign $to 80 1
+        cp $to/checkpoint-80/* $to
+        run ckpt prune $to --keep 1
+        is "$status:$(ls -d $to/checkpoint-* | paste -sd,)" 0:$to/checkpoint-80 \
+            'where the Trainer has put its last model beside others is a directory' || show
+    done
 }
 
 # A home directory may be one that others may only go through.
@@ -417,6 +426,10 @@ test_cp() {
     rm to/file
     run ckpt cp "p/$(name_of 4)" to/new//one/
     is "$status:$(ls to)" 1:there 'and leaves no directory that was made for it' || show
+    mkdir to/empty
+    run ckpt cp "p/$(name_of 4)" to/empty/one
+    is "$status:$(ls to | paste -sd,)" 1:empty,there 'nor takes away one that was there before' || show
+    rmdir to/empty
     run ckpt cp "p/$(name_of 4)" p
     is "$status" 1 'nor over itself'
     ok 'and it is still there' test -e "p/$(name_of 4)/COMMIT"
@@ -449,6 +462,9 @@ test_cp_into() {
         like "$(cat err)" "$to is a checkpoint itself: expected the directory" 'and it is said what was expected'
         is "$(ls "$to" | grep -c step-)" 0 'nothing is there'
     done
+    truncate -s 1 "p/$(name_of 2)/r00000.safetensors"
+    run ckpt cp "p/$(name_of 3)" "p/$(name_of 2)"
+    is "$status:$(ls "p/$(name_of 2)" | grep -c step-)" 1:0 'nor into one that is damaged' || show
     for to in into/out into/run4; do # as Trainer.save_model() and save_state() leave them
         make_foreign $to 5 1
         mv $to/checkpoint-5/* $to && rm -r $to/checkpoint-5

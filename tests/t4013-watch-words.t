@@ -123,6 +123,16 @@ test_broken() {
     exec 8<&-
 }
 
+# What is not proven to be broken is nobody's to move.
+test_not_proven() {
+    made
+    printf '\065\0\0\0\0\0\0\0{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}' >d/data-99.safetensors
+    watch choose -- d
+    is "$(said passed name) $(said passed state) $(said passed aside)" 'data-99.safetensors damaged none' \
+        'one that is like no other is passed over' || show
+    is "$(said chosen step):$(ls d | paste -sd,)" '15:checkpoint-10,checkpoint-15,checkpoint-5,data-99.safetensors' 'and stays where it is' || show
+}
+
 # two_ranks STEP: of two ranks.
 two_ranks() {
     put d "$1"
@@ -166,6 +176,11 @@ test_by_itself() {
     like "$(tail -1 out)" '"new":true' 'and that it is one'
     hear 'checkpoint-10 is not kept any longer'
     ok 'and those go that are not kept' wait_for 60 eval '[ "$(left)" = "15 20" ]' || show
+    put d 25
+    hear checkpoint-25
+    put d 30
+    hear 'checkpoint-20 is not kept any longer'
+    is "$(left)" '15 25 30' 'the one that was chosen stays, as workers may still read it' || show
     end
     made
     begin d
@@ -174,8 +189,46 @@ test_by_itself() {
     end
 }
 
+# What was read goes as soon as nobody reads it, and not with the next one that is saved.
+test_hold() {
+    made
+    begin --keep 1 d
+    echo 'hold checkpoint-5' >&$to
+    hear 'checkpoint-10 is not kept any longer'
+    is "$(left)" '5 15' 'one that is read stays' || show
+    echo 'hold ' >&$to
+    hear 'checkpoint-5 is not kept any longer'
+    is "$(left)" 15 'until nobody reads it' || show
+    end
+}
+
+# What was there before counts as well.
+test_from_before() {
+    made
+    begin --keep 2 d
+    hear 'checkpoint-5 is not kept any longer'
+    is "$(left)" '10 15' 'of three that were there two stay' || show
+    end
+    made
+    begin d
+    hear '"op":"whole"'
+    matches "$(tail -1 out)" '"step":15,.*"new":false' 'one that was there is told of' || show
+    echo finish >&$to
+    hear '"op":"finished"'
+    unlike "$(cat out)" '"op":"whole"' 'once, also at the end' || show
+    end
+    rm -rf d
+    begin d
+    hear '"op":"alive"'
+    put d 20
+    hear '"op":"whole"'
+    like "$(tail -1 out)" '"new":true' 'where nothing was the first is new' || show
+    end
+}
+
 # A directory may be made anew, or come late.
 test_made_anew() {
+    local open
     rm -rf d old
     begin d
     ask
@@ -183,10 +236,12 @@ test_made_anew() {
     made
     ask
     is "$(said chosen step)" 15 'then it is' || show
+    open=$(ls /proc/$watch_pid/fd | wc -l)
     mv d old
     put d 7
     ask
     is "$(said chosen step) $(said chosen n)" '7 1' 'and then another one' || show
+    is "$(ls /proc/$watch_pid/fd | wc -l)" "$open" 'that one is not open any more'
     rm -r d
     ask
     is "$(said chosen)" '{"op":"chosen","n":0}' 'and none' || show
@@ -207,8 +262,14 @@ test_finish() {
 
 test_keep() {
     made
+    mkdir d/.muster-old-checkpoint-1
     watch finish -- --keep 2 d
+    ok 'what somebody has begun to remove goes' not test -e d/.muster-old-checkpoint-1
     is "$(said removed text):$(left)" 'd/checkpoint-5 is not kept any longer:10 15' 'the newest stay' || show
+    made
+    put d 20
+    watch finish -- --keep 3 d
+    is "$(left)" '10 15 20' 'as many as are to' || show
     made
     watch finish -- --keep 1 --every 5 d
     is "$(left)" '5 10 15' 'and those whose step is a multiple' || show

@@ -84,6 +84,11 @@ test_not_alive() {
 
 # ask_waiting NAME [OPTION...]: in the background; its output is NAME.out.
 ask_waiting() { local as=$1; shift; spawn "$as" "$MUSTER" checkpoint run --wait "$@"; }
+# start_elsewhere ARG...: nobody of that run is on this host, by its sockets.
+start_elsewhere() {
+    mkdir -pm 700 "$TRASH/elsewhere"
+    XDG_RUNTIME_DIR=$TRASH/elsewhere start "$@"
+}
 asked_is() { [ "$(field "asked.$1.state")" = "$2" ]; }
 
 test_wait() {
@@ -95,10 +100,9 @@ test_wait() {
     run "$MUSTER" checkpoint run --wait -o json
     is "$status" 0 'as JSON' || show
     is "$(json path <out) $(json step <out) $(json run <out)" "$PWD/run/ckpt/2 2 $(id)" 'that of the next one'
-    # Nobody of the run is on this host, by its sockets.
-    XDG_RUNTIME_DIR=$TRASH/elsewhere run "$MUSTER" checkpoint run --wait --timeout 1m -o yaml
-    is "$status" 0 'asked by a file' || show
-    like "$(cat out)" "path: $PWD/run/ckpt/3" 'who asks from elsewhere hears of it, too'
+    run "$MUSTER" checkpoint run --wait --timeout 1m -o yaml
+    is "$status" 0 'as YAML' || show
+    like "$(cat out)" "path: $PWD/run/ckpt/3" 'that of one more'
     runner=$spawned
     ask_waiting one
     one=$spawned
@@ -178,6 +182,49 @@ test_wait_over_restart() {
     go_home
 }
 
+test_wait_from_elsewhere() {
+    start_elsewhere --nnodes 1
+    run "$MUSTER" checkpoint run
+    like "$(cat out)" 'left a request' 'a run is asked by a file' || show
+    saved 'and saves' 1 2
+    run "$MUSTER" checkpoint run --wait --timeout 1m
+    is "$status:$(cat out)" "0:$PWD/run/ckpt/2" 'who waits hears of it, too' || show
+    go_home
+}
+
+# While no workers run nobody can be asked: the next ones are.
+test_wait_for_workers() {
+    start_elsewhere --nnodes 1 --max-restarts 1 --set restart.backoff=8s..8s
+    runner=$spawned
+    kill -KILL "$(field workers.0.pid)"
+    ok 'workers have died' wait_for 60 eval '[ "$(field state)" = Restarting ]' || diag "$(cat run/status.json)"
+    ask_waiting early --timeout 1m
+    ok 'who asks then is refused' wait_for 60 asked_is 0 Refused || diag "$(cat run/status.json)"
+    wait_exit 90 "$spawned"
+    is "$status" 0 'and asks the next ones' || diag "$(cat early.err run.err)"
+    is "$(cat early.out)" "$PWD/run/ckpt/1" 'which save'
+    spawned=$runner
+    go_home
+}
+
+# A request that its lead has lost is made again.
+test_wait_for_lost() {
+    local agent
+    start_elsewhere --nnodes 1
+    runner=$spawned
+    agent=$(field nodes.0.agent_pid)
+    kill -STOP "$agent"
+    ask_waiting lost --timeout 1m
+    ok 'a request lies there' wait_for 15 eval 'ls run/control/*.json >/dev/null 2>&1' || diag "$(ls -R run)"
+    rm run/control/*.json
+    kill -CONT "$agent"
+    wait_exit 90 "$spawned"
+    is "$status" 0 'and gets lost' || diag "$(cat lost.err run.err)"
+    is "$(cat lost.out)" "$PWD/run/ckpt/1" 'the next one does not'
+    spawned=$runner
+    go_home
+}
+
 # The library's own saves are known from their begin to their end; and what may stay in
 # memory goes to the disk.
 test_wait_for_agents() {
@@ -195,6 +242,26 @@ test_wait_for_agents() {
     is "$status" 0 'and whole' || show
     spawned=$runner
     go_home
+}
+
+# Of a save that comes to nothing whoever waits hears at once, and why.
+test_wait_for_failure() {
+    rm -rf run ck
+    spawn run "$MUSTER" run $root --run-dir run --agent-is-node --nproc-per-node 2 --nnodes 1 \
+        --max-restarts 0 -- "$MUSTER_BUILDDIR/tests/lib/snap_worker" "$PWD/ck" 48000
+    runner=$spawned
+    ok 'two workers' wait_for 60 eval '[ "$(field state)" = Running ]' || diag "$(cat run.err)"
+    : >run/due
+    run "$MUSTER" checkpoint run --wait --timeout 1m
+    is "$status" 0 'a save' || show
+    rm -r ck && : >ck
+    run "$MUSTER" checkpoint run --wait --timeout 1m
+    is "$status" 1 'one of which the directory has gone' || show
+    matches "$(cat err)" "run $(id): the save of step [0-9]+ has failed: " 'is said to have failed'
+    is "$(cat out)" '' 'and is none'
+    spawned=$runner
+    kill -INT $spawned
+    wait_exit 60 $spawned
 }
 
 # The example that users are given goes on from a checkpoint of muster's. Its model is
