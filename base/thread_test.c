@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* This program has a syscall() of its own, which can refuse a table to a thread. */
+/*
+ * This program has a syscall() of its own, which can refuse a table to a thread, or keep whoever
+ * waits for that waiting; and there may be no threads.
+ */
 #include <config.h>
 
 #include "base/thread.h"
-#include "base/clock.h"
 #include "base/waker.h"
+#include "tests/lib/mapped.h"
 #include "tests/lib/tap.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -21,6 +23,22 @@
 #include <unistd.h>
 
 static bool refuses;
+static bool disturbs; /* who waits, by a signal, before the table is made */
+static pthread_t waiting;
+static atomic_int n_tables;
+
+/* So that what waits is there, and what it does next is done. */
+static void pause_ms(unsigned ms)
+{
+    usleep(ms * 1000);
+}
+
+static void disturb(void)
+{
+    pause_ms(20);
+    pthread_kill(waiting, SIGUSR1);
+    pause_ms(20);
+}
 
 long syscall(long number, ...)
 {
@@ -37,10 +55,26 @@ long syscall(long number, ...)
         errno = EPERM;
         return -1;
     }
+    if (number == SYS_close_range && disturbs) {
+        disturb();
+    }
+    n_tables += number == SYS_close_range;
     if (!real) {
         real = (long (*)(long, ...))(uintptr_t)dlsym(RTLD_NEXT, "syscall");
     }
     return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
+static bool has_no_threads;
+
+int __real_pthread_create(pthread_t *ret, const pthread_attr_t *how, void *(*body)(void *arg),
+                          void *arg);
+int __wrap_pthread_create(pthread_t *ret, const pthread_attr_t *how, void *(*body)(void *arg),
+                          void *arg);
+int __wrap_pthread_create(pthread_t *ret, const pthread_attr_t *how, void *(*body)(void *arg),
+                          void *arg)
+{
+    return has_no_threads ? EAGAIN : __real_pthread_create(ret, how, body, arg);
 }
 
 static bool is_open(int fd)
@@ -55,8 +89,8 @@ static bool is_same(const struct stat *a, const struct stat *b)
 
 /* What a thread sees, and opens, of its own table. */
 struct seen {
-    int keep, others[2];
-    bool has_keep, has_others[2], has_stdio[3];
+    int keep, others[2], next; /* that one is the one before what is kept */
+    bool has_keep, has_next, has_others[2], has_stdio[3];
     int own;
     sem_t is_there, may_end;
     const struct waker *waker;
@@ -72,6 +106,7 @@ static void look(struct seen *s)
     pthread_sigmask(SIG_BLOCK, NULL, &blocked);
     s->takes_signals = !sigismember(&blocked, SIGTERM);
     s->has_keep = s->keep >= 0 && is_open(s->keep);
+    s->has_next = s->next > 0 && is_open(s->next);
     for (int i = 0; i < 2; i++) {
         s->has_others[i] = is_open(s->others[i]);
     }
@@ -137,6 +172,15 @@ static bool is_at_end(int fd)
     return poll(&p, 1, 0) == 1 && (p.revents & POLLHUP);
 }
 
+/* They are its own thread's that starts one. */
+static bool takes_signals(void)
+{
+    sigset_t blocked;
+
+    pthread_sigmask(SIG_BLOCK, NULL, &blocked);
+    return !sigismember(&blocked, SIGTERM) && !sigismember(&blocked, SIGUSR1);
+}
+
 static void test_apart(void)
 {
     int low[2], high[2], keep = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -154,12 +198,13 @@ static void test_apart(void)
     high[0] = fcntl(low[0], F_DUPFD_CLOEXEC, s.keep + 1);
     s.others[0] = low[1];
     s.others[1] = high[0];
+    s.next = s.keep - 1 == high[1] ? high[1] : 0;
     start(&s, &t);
     ok(s.has_stdio[0] && s.has_stdio[1] && s.has_stdio[2], "it has 0, 1, 2");
     ok(s.has_keep, "and what it is to have");
-    ok(!s.has_others[0], "nothing of what is below that");
+    ok(!s.has_others[0] && !s.has_next, "nothing of what is below that");
     ok(!s.has_others[1], "or above");
-    ok(!s.takes_signals, "and takes no signals");
+    ok(!s.takes_signals && takes_signals(), "and takes no signals, as before who started it does");
     ok(s.own >= 3 && !sees_own(s.own), "what it opens is its own");
     ok(is_open(low[1]) && is_open(s.keep) && is_open(high[0]),
        "here all is as it was");
@@ -171,6 +216,35 @@ static void test_apart(void)
     close(low[0]);
     close(high[0]);
     close(high[1]);
+}
+
+/* The first one behind 0, 1, 2. */
+static void test_first_kept(void)
+{
+    struct seen s = {.keep = 3};
+    int was = fcntl(3, F_DUPFD_CLOEXEC, 10), null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    pthread_t t;
+
+    if (!thread_can_be_apart()) {
+        skip("no table of its own for a thread here");
+        return;
+    }
+    s.others[0] = fcntl(null, F_DUPFD_CLOEXEC, 4);
+    s.others[1] = fcntl(null, F_DUPFD_CLOEXEC, 5);
+    if (null != 3) {
+        dup3(null, 3, O_CLOEXEC);
+    }
+    start(&s, &t);
+    ok(s.has_keep && !s.has_others[0] && !s.has_others[1], "3 may be the one to keep");
+    end(&s, t);
+    close(s.others[0]);
+    close(s.others[1]);
+    close(null);
+    close(3);
+    if (was >= 0) {
+        dup3(was, 3, O_CLOEXEC);
+        close(was);
+    }
 }
 
 static void test_nothing_kept(void)
@@ -261,128 +335,94 @@ static void test_within(void)
     sem_destroy(&s.is_over);
 }
 
-/* --- beside --- */
-
-struct beside {
-    atomic_int cpu; /* where it began; -1: it has not yet */
-    sem_t may_end;
-    bool takes_signals;
-    cpu_set_t may_run; /* at its end */
-};
-
-static void *begin_beside(void *arg)
+/* Some time, with a signal for whoever waits. */
+static void be_brief(void *arg)
 {
-    struct beside *b = arg;
-    sigset_t blocked;
-
-    pthread_sigmask(SIG_BLOCK, NULL, &blocked);
-    b->takes_signals = !sigismember(&blocked, SIGTERM);
-    b->cpu = sched_getcpu();
-    while (sem_wait(&b->may_end) < 0 && errno == EINTR) {
-    }
-    sched_getaffinity(0, sizeof(b->may_run), &b->may_run);
-    return NULL;
+    disturb();
+    *(bool *)arg = true;
 }
 
-/* Who starts it has something to do all the while, as who copies has. */
-static int start_beside(struct beside *b)
+/* However the end of the wait falls among seconds. */
+static void test_within_brief(void)
+{
+    static const unsigned patience_ms[] = {60000, 60999};
+
+    for (int i = 0; i < 2; i++) {
+        bool is_done = false;
+
+        ok(thread_call_within(be_brief, &is_done, patience_ms[i]) && is_done,
+           "a signal ends no wait of %u ms", patience_ms[i]);
+    }
+}
+
+static void do_nothing(void *arg)
+{
+    (void)arg;
+}
+
+static void test_gone(void)
+{
+    enum { TIMES = 200, MOST_BYTES = 400 << 20 }; /* a stack has 8 MB */
+    unsigned long long before;
+    unsigned n = 0;
+
+    thread_call_within(do_nothing, NULL, 60000);
+    before = mapped_bytes();
+    for (int i = 0; i < TIMES; i++) {
+        n += thread_call_within(do_nothing, NULL, 60000);
+        (void)thread_can_be_apart();
+    }
+    ok(n == TIMES && mapped_bytes() < before + MOST_BYTES,
+       "of threads that are over nothing stays: %lld bytes", (long long)(mapped_bytes() - before));
+}
+
+static void *no_body(void *arg)
+{
+    return arg;
+}
+
+static void note_thread(void *arg)
+{
+    *(pid_t *)arg = gettid();
+}
+
+/* There may be too many, or no memory for one. */
+static void test_no_threads(void)
+{
+    pid_t by = 0;
+    pthread_t t;
+
+    has_no_threads = true;
+    is_int(thread_start(&t, no_body, NULL), EAGAIN, "no thread is to be had");
+    is_int(thread_start_beside(&t, no_body, NULL), EAGAIN, "nor one beside");
+    is_int(thread_start_apart(&t, no_body, NULL, -1), EAGAIN, "nor apart");
+    ok(!thread_can_be_apart(), "which is known");
+    ok(takes_signals(), "signals come as before");
+    thread_apart(note_thread, &by, -1);
+    is_int(by, gettid(), "what is to be called apart is called here");
+    by = 0;
+    ok(thread_call_within(note_thread, &by, 0), "so is what is waited for, to its end");
+    is_int(by, gettid(), "by this thread");
+    has_no_threads = false;
+}
+
+/* Whatever wakes who waits for it. */
+static void test_disturbed(void)
 {
     pthread_t t;
-    uint64_t end = clock_mono_ms() + 10000;
-    int rc;
 
-    b->cpu = -1;
-    sem_init(&b->may_end, 0, 0);
-    rc = thread_start_beside(&t, begin_beside, b);
-    while (rc == 0 && b->cpu < 0 && clock_mono_ms() < end) {
+    if (!thread_can_be_apart()) {
+        skip("no table of its own for a thread here");
+        return;
     }
-    sem_post(&b->may_end);
-    if (rc == 0) {
-        pthread_join(t, NULL);
-    }
-    sem_destroy(&b->may_end);
-    return rc;
+    n_tables = 0;
+    disturbs = true;
+    is_int(thread_start_apart(&t, no_body, NULL, -1), 0, "a thread is started amid signals");
+    is_int(n_tables, 1, "it has its table then");
+    disturbs = false;
+    pthread_join(t, NULL);
 }
 
-static void *spin(void *arg)
-{
-    const atomic_bool *is_over = arg;
-
-    while (!*is_over) {
-    }
-    return NULL;
-}
-
-static void run_on(int a, int b)
-{
-    cpu_set_t set;
-
-    CPU_ZERO(&set);
-    CPU_SET((size_t)a, &set);
-    CPU_SET((size_t)b, &set);
-    sched_setaffinity(0, sizeof(set), &set);
-}
-
-static int next_cpu(const cpu_set_t *set, int from)
-{
-    while (from < CPU_SETSIZE && !CPU_ISSET((size_t)from, set)) {
-        from++;
-    }
-    return from;
-}
-
-/* Neither is idle: this one is where the first, and another thread where the second is. */
-static void test_beside_busy(int first, int second)
-{
-    enum { TIMES = 20 };
-    struct beside b = {0};
-    atomic_bool is_over = false;
-    cpu_set_t mine;
-    pthread_t other;
-    int n_looked = 0, n_beside = 0;
-
-    run_on(second, second);
-    if (pthread_create(&other, NULL, spin, &is_over) != 0) {
-        bail_out("thread");
-    }
-    for (int i = 0; i < TIMES; i++) {
-        run_on(first, first);
-        run_on(first, second);
-        start_beside(&b);
-        if (sched_getcpu() == first) { /* else this one was moved, as it may be */
-            n_looked++;
-            n_beside += b.cpu == second;
-        }
-    }
-    is_over = true;
-    pthread_join(other, NULL);
-    ok(n_looked > TIMES / 2 && n_beside == n_looked,
-       "a thread beside begins on another processor, though that is busy, too (%d of %d)",
-       n_beside, n_looked);
-    sched_getaffinity(0, sizeof(mine), &mine);
-    ok(CPU_EQUAL(&mine, &b.may_run), "and may leave it for any that this one may have");
-    ok(!b.takes_signals, "and takes no signals");
-}
-
-static void test_beside(void)
-{
-    struct beside b = {0};
-    cpu_set_t all;
-    int first, second;
-
-    sched_getaffinity(0, sizeof(all), &all);
-    first = next_cpu(&all, 0);
-    second = next_cpu(&all, first + 1);
-    run_on(first, first);
-    is_int(start_beside(&b), 0, "where there is one processor");
-    is_int(b.cpu, first, "it is used by both");
-    if (second < CPU_SETSIZE) {
-        test_beside_busy(first, second);
-    } else {
-        skip("this process may run on one processor only");
-    }
-    sched_setaffinity(0, sizeof(all), &all);
-}
 
 /* --- */
 
@@ -428,14 +468,27 @@ static void test_waker(void)
     uv_loop_close(loop);
 }
 
+static void on_signal(int signal)
+{
+    (void)signal;
+}
+
 int main(void)
 {
+    const struct sigaction act = {.sa_handler = on_signal};
+
+    waiting = pthread_self();
+    sigaction(SIGUSR1, &act, NULL);
     test_apart();
+    test_first_kept();
     test_nothing_kept();
     test_refused();
     test_call();
     test_within();
-    test_beside();
+    test_within_brief();
+    test_gone();
+    test_no_threads();
+    test_disturbed();
     test_waker();
     return tap_done();
 }
