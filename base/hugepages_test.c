@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -430,6 +431,48 @@ static void test_rules(void)
     rule = pmd_bytes = NULL;
 }
 
+/* Memory for files there is all the same. */
+static void test_never_any(void)
+{
+    enum { BYTES = (4 << 20) + 1 };
+    _close_ int fd = memfd_create("hugepages_test", MFD_CLOEXEC);
+    char *at, *shared;
+
+    rule = "always madvise [never]\n";
+    pmd_bytes = "2097152\n";
+    n_advised = 0;
+    at = hugepages_buffer(BYTES);
+    shared = ftruncate(fd, BYTES) == 0 ? hugepages_map(BYTES, PROT_READ | PROT_WRITE, fd)
+                                       : MAP_FAILED;
+    ok(at && shared != MAP_FAILED, "there is a buffer where there are no huge pages");
+    at[BYTES - 1] = shared[BYTES - 1] = 'x';
+    ok(at[BYTES - 1] == 'x' && n_advised == 0, "of other ones, and none are asked for");
+    munmap(at, BYTES);
+    munmap(shared, BYTES);
+    rule = pmd_bytes = NULL;
+}
+
+/* A process may have room for as much as it asks for, and no more. */
+static void test_no_room(void)
+{
+    enum { BYTES = 8 << 20, MORE = 1 << 20 };
+    pid_t pid = fork();
+    int status = -1;
+
+    if (pid == 0) {
+        rlim_t most = mapped_bytes() + BYTES + MORE;
+        char *at;
+
+        setrlimit(RLIMIT_AS, &(struct rlimit){most, most});
+        rule = "always [madvise] never\n";
+        pmd_bytes = "2097152\n";
+        at = hugepages_buffer(BYTES);
+        _exit(!at || at[BYTES - 1] != 0);
+    }
+    waitpid(pid, &status, 0);
+    ok(status == 0, "where there is no room to lie in huge pages there is a buffer: %d", status);
+}
+
 static void test_any_length(void)
 {
     bool has_own = getenv("MUSTER_INSTRUMENTED") || tap_valgrind(); /* memory, of such tools */
@@ -464,6 +507,12 @@ int main(void)
 {
     test_any_length();
     test_rules();
+    test_never_any();
+    if (getenv("MUSTER_INSTRUMENTED") || tap_valgrind()) {
+        skip("such a tool takes what it needs itself");
+    } else {
+        test_no_room();
+    }
     hugepages_look(&h, MUCH);
     if (has_some()) {
         if (has_always()) {

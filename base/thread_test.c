@@ -1,24 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* This program has a syscall() of its own, which can refuse a table to a thread. */
+/*
+ * This program has a syscall() of its own, which can refuse a table to a thread, or keep whoever
+ * waits for that waiting; and there may be no threads.
+ */
 #include <config.h>
 
 #include "base/thread.h"
 #include "base/waker.h"
+#include "tests/lib/mapped.h"
 #include "tests/lib/tap.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 static bool refuses;
+static bool disturbs; /* who waits, by a signal, before the table is made */
+static pthread_t waiting;
+static atomic_int n_tables;
+
+/* So that what waits is there, and what it does next is done. */
+static void pause_ms(unsigned ms)
+{
+    usleep(ms * 1000);
+}
+
+static void disturb(void)
+{
+    pause_ms(20);
+    pthread_kill(waiting, SIGUSR1);
+    pause_ms(20);
+}
 
 long syscall(long number, ...)
 {
@@ -35,10 +55,26 @@ long syscall(long number, ...)
         errno = EPERM;
         return -1;
     }
+    if (number == SYS_close_range && disturbs) {
+        disturb();
+    }
+    n_tables += number == SYS_close_range;
     if (!real) {
         real = (long (*)(long, ...))(uintptr_t)dlsym(RTLD_NEXT, "syscall");
     }
     return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
+static bool has_no_threads;
+
+int __real_pthread_create(pthread_t *ret, const pthread_attr_t *how, void *(*body)(void *arg),
+                          void *arg);
+int __wrap_pthread_create(pthread_t *ret, const pthread_attr_t *how, void *(*body)(void *arg),
+                          void *arg);
+int __wrap_pthread_create(pthread_t *ret, const pthread_attr_t *how, void *(*body)(void *arg),
+                          void *arg)
+{
+    return has_no_threads ? EAGAIN : __real_pthread_create(ret, how, body, arg);
 }
 
 static bool is_open(int fd)
@@ -53,8 +89,8 @@ static bool is_same(const struct stat *a, const struct stat *b)
 
 /* What a thread sees, and opens, of its own table. */
 struct seen {
-    int keep, others[2];
-    bool has_keep, has_others[2], has_stdio[3];
+    int keep, others[2], next; /* that one is the one before what is kept */
+    bool has_keep, has_next, has_others[2], has_stdio[3];
     int own;
     sem_t is_there, may_end;
     const struct waker *waker;
@@ -70,6 +106,7 @@ static void look(struct seen *s)
     pthread_sigmask(SIG_BLOCK, NULL, &blocked);
     s->takes_signals = !sigismember(&blocked, SIGTERM);
     s->has_keep = s->keep >= 0 && is_open(s->keep);
+    s->has_next = s->next > 0 && is_open(s->next);
     for (int i = 0; i < 2; i++) {
         s->has_others[i] = is_open(s->others[i]);
     }
@@ -135,6 +172,15 @@ static bool is_at_end(int fd)
     return poll(&p, 1, 0) == 1 && (p.revents & POLLHUP);
 }
 
+/* They are its own thread's that starts one. */
+static bool takes_signals(void)
+{
+    sigset_t blocked;
+
+    pthread_sigmask(SIG_BLOCK, NULL, &blocked);
+    return !sigismember(&blocked, SIGTERM) && !sigismember(&blocked, SIGUSR1);
+}
+
 static void test_apart(void)
 {
     int low[2], high[2], keep = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -152,12 +198,13 @@ static void test_apart(void)
     high[0] = fcntl(low[0], F_DUPFD_CLOEXEC, s.keep + 1);
     s.others[0] = low[1];
     s.others[1] = high[0];
+    s.next = s.keep - 1 == high[1] ? high[1] : 0;
     start(&s, &t);
     ok(s.has_stdio[0] && s.has_stdio[1] && s.has_stdio[2], "it has 0, 1, 2");
     ok(s.has_keep, "and what it is to have");
-    ok(!s.has_others[0], "nothing of what is below that");
+    ok(!s.has_others[0] && !s.has_next, "nothing of what is below that");
     ok(!s.has_others[1], "or above");
-    ok(!s.takes_signals, "and takes no signals");
+    ok(!s.takes_signals && takes_signals(), "and takes no signals, as before who started it does");
     ok(s.own >= 3 && !sees_own(s.own), "what it opens is its own");
     ok(is_open(low[1]) && is_open(s.keep) && is_open(high[0]),
        "here all is as it was");
@@ -169,6 +216,35 @@ static void test_apart(void)
     close(low[0]);
     close(high[0]);
     close(high[1]);
+}
+
+/* The first one behind 0, 1, 2. */
+static void test_first_kept(void)
+{
+    struct seen s = {.keep = 3};
+    int was = fcntl(3, F_DUPFD_CLOEXEC, 10), null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    pthread_t t;
+
+    if (!thread_can_be_apart()) {
+        skip("no table of its own for a thread here");
+        return;
+    }
+    s.others[0] = fcntl(null, F_DUPFD_CLOEXEC, 4);
+    s.others[1] = fcntl(null, F_DUPFD_CLOEXEC, 5);
+    if (null != 3) {
+        dup3(null, 3, O_CLOEXEC);
+    }
+    start(&s, &t);
+    ok(s.has_keep && !s.has_others[0] && !s.has_others[1], "3 may be the one to keep");
+    end(&s, t);
+    close(s.others[0]);
+    close(s.others[1]);
+    close(null);
+    close(3);
+    if (was >= 0) {
+        dup3(was, 3, O_CLOEXEC);
+        close(was);
+    }
 }
 
 static void test_nothing_kept(void)
@@ -259,120 +335,94 @@ static void test_within(void)
     sem_destroy(&s.is_over);
 }
 
-/* --- beside --- */
-
-static int here; /* the processor that this program takes itself to run on */
-static cpu_set_t at_first; /* where a thread may begin, before it may run on any */
-static bool is_set; /* or it may run anywhere from its start on */
-static bool is_refused;
-
-int __wrap_sched_getcpu(void);
-int __real_pthread_setaffinity_np(pthread_t t, size_t size, const cpu_set_t *set);
-int __wrap_pthread_setaffinity_np(pthread_t t, size_t size, const cpu_set_t *set);
-int __real_pthread_attr_setaffinity_np(pthread_attr_t *attr, size_t size, const cpu_set_t *set);
-int __wrap_pthread_attr_setaffinity_np(pthread_attr_t *attr, size_t size, const cpu_set_t *set);
-
-int __wrap_sched_getcpu(void)
+/* Some time, with a signal for whoever waits. */
+static void be_brief(void *arg)
 {
-    return here;
+    disturb();
+    *(bool *)arg = true;
 }
 
-int __wrap_pthread_setaffinity_np(pthread_t t, size_t size, const cpu_set_t *set)
+/* However the end of the wait falls among seconds. */
+static void test_within_brief(void)
 {
-    is_set = pthread_getaffinity_np(t, sizeof(at_first), &at_first) == 0;
-    return __real_pthread_setaffinity_np(t, size, set);
-}
+    static const unsigned patience_ms[] = {60000, 60999};
 
-int __wrap_pthread_attr_setaffinity_np(pthread_attr_t *attr, size_t size, const cpu_set_t *set)
-{
-    return is_refused ? ENOMEM : __real_pthread_attr_setaffinity_np(attr, size, set);
-}
+    for (int i = 0; i < 2; i++) {
+        bool is_done = false;
 
-struct beside {
-    sem_t may_end;
-    bool takes_signals, has_run;
-    cpu_set_t may_run; /* at its end */
-};
-
-static void *run_beside(void *arg)
-{
-    struct beside *b = arg;
-    sigset_t blocked;
-
-    pthread_sigmask(SIG_BLOCK, NULL, &blocked);
-    b->takes_signals = !sigismember(&blocked, SIGTERM);
-    while (sem_wait(&b->may_end) < 0 && errno == EINTR) {
+        ok(thread_call_within(be_brief, &is_done, patience_ms[i]) && is_done,
+           "a signal ends no wait of %u ms", patience_ms[i]);
     }
-    sched_getaffinity(0, sizeof(b->may_run), &b->may_run);
-    b->has_run = true;
-    return NULL;
 }
 
-static struct beside start_beside(int cpu)
+static void do_nothing(void *arg)
 {
-    struct beside b = {.has_run = false};
+    (void)arg;
+}
+
+static void test_gone(void)
+{
+    enum { TIMES = 200, MOST_BYTES = 400 << 20 }; /* a stack has 8 MB */
+    unsigned long long before;
+    unsigned n = 0;
+
+    thread_call_within(do_nothing, NULL, 60000);
+    before = mapped_bytes();
+    for (int i = 0; i < TIMES; i++) {
+        n += thread_call_within(do_nothing, NULL, 60000);
+        (void)thread_can_be_apart();
+    }
+    ok(n == TIMES && mapped_bytes() < before + MOST_BYTES,
+       "of threads that are over nothing stays: %lld bytes", (long long)(mapped_bytes() - before));
+}
+
+static void *no_body(void *arg)
+{
+    return arg;
+}
+
+static void note_thread(void *arg)
+{
+    *(pid_t *)arg = gettid();
+}
+
+/* There may be too many, or no memory for one. */
+static void test_no_threads(void)
+{
+    pid_t by = 0;
     pthread_t t;
 
-    here = cpu;
-    is_set = false;
-    sem_init(&b.may_end, 0, 0);
-    if (thread_start_beside(&t, run_beside, &b) == 0) {
-        sem_post(&b.may_end);
-        pthread_join(t, NULL);
+    has_no_threads = true;
+    is_int(thread_start(&t, no_body, NULL), EAGAIN, "no thread is to be had");
+    is_int(thread_start_beside(&t, no_body, NULL), EAGAIN, "nor one beside");
+    is_int(thread_start_apart(&t, no_body, NULL, -1), EAGAIN, "nor apart");
+    ok(!thread_can_be_apart(), "which is known");
+    ok(takes_signals(), "signals come as before");
+    thread_apart(note_thread, &by, -1);
+    is_int(by, gettid(), "what is to be called apart is called here");
+    by = 0;
+    ok(thread_call_within(note_thread, &by, 0), "so is what is waited for, to its end");
+    is_int(by, gettid(), "by this thread");
+    has_no_threads = false;
+}
+
+/* Whatever wakes who waits for it. */
+static void test_disturbed(void)
+{
+    pthread_t t;
+
+    if (!thread_can_be_apart()) {
+        skip("no table of its own for a thread here");
+        return;
     }
-    sem_destroy(&b.may_end);
-    return b;
+    n_tables = 0;
+    disturbs = true;
+    is_int(thread_start_apart(&t, no_body, NULL, -1), 0, "a thread is started amid signals");
+    is_int(n_tables, 1, "it has its table then");
+    disturbs = false;
+    pthread_join(t, NULL);
 }
 
-static int next_cpu(const cpu_set_t *set, int from)
-{
-    while (from < CPU_SETSIZE && !CPU_ISSET((size_t)from, set)) {
-        from++;
-    }
-    return from;
-}
-
-static void run_on(int cpu)
-{
-    cpu_set_t set;
-
-    CPU_ZERO(&set);
-    CPU_SET((size_t)cpu, &set);
-    sched_setaffinity(0, sizeof(set), &set);
-}
-
-static void test_beside_many(const cpu_set_t *all, int first)
-{
-    struct beside b = start_beside(first);
-    cpu_set_t others = *all;
-
-    CPU_CLR((size_t)first, &others);
-    ok(is_set && CPU_EQUAL(&at_first, &others), "a thread beside begins on another processor");
-    ok(CPU_EQUAL(all, &b.may_run), "and may leave it for any that this one may have");
-    ok(!b.takes_signals, "it takes no signals");
-    is_refused = true;
-    b = start_beside(first);
-    is_refused = false;
-    ok(b.has_run && !is_set, "where that cannot be asked for it runs all the same");
-}
-
-static void test_beside(void)
-{
-    cpu_set_t all;
-    int first;
-
-    sched_getaffinity(0, sizeof(all), &all);
-    first = next_cpu(&all, 0);
-    if (CPU_COUNT(&all) > 1) {
-        test_beside_many(&all, first);
-    } else {
-        skip("this process may run on one processor only");
-    }
-    ok(start_beside(-1).has_run && !is_set, "so it does where nobody knows which one this is");
-    run_on(first);
-    ok(start_beside(first).has_run && !is_set, "and on the only one, where there is one");
-    sched_setaffinity(0, sizeof(all), &all);
-}
 
 /* --- */
 
@@ -418,14 +468,27 @@ static void test_waker(void)
     uv_loop_close(loop);
 }
 
+static void on_signal(int signal)
+{
+    (void)signal;
+}
+
 int main(void)
 {
+    const struct sigaction act = {.sa_handler = on_signal};
+
+    waiting = pthread_self();
+    sigaction(SIGUSR1, &act, NULL);
     test_apart();
+    test_first_kept();
     test_nothing_kept();
     test_refused();
     test_call();
     test_within();
-    test_beside();
+    test_within_brief();
+    test_gone();
+    test_no_threads();
+    test_disturbed();
     test_waker();
     return tap_done();
 }

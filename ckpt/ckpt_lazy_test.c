@@ -1,22 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Lazy saves: by a way to save that stops where the test wants it to, and by ranks
- * that are threads and write to a directory.
- */
+/* Lazy saves, by a way to save that stops where the test wants it to. */
 #include <config.h>
 
 #include "ckpt/save_priv.h"
 
 #include "base/cleanup.h"
 #include "base/fs.h"
-#include "ckpt/model_bed.h"
-#include "ckpt/team.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <semaphore.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +21,20 @@
 
 static char root[4096];
 static int root_fd;
+
+/* --- a clock that can be stopped --- */
+
+enum { S_NS = 1000 * 1000 * 1000 };
+
+static atomic_bool is_stopped;
+static _Atomic uint64_t now_ns;
+
+uint64_t __real_clock_mono_ns(void);
+uint64_t __wrap_clock_mono_ns(void);
+uint64_t __wrap_clock_mono_ns(void)
+{
+    return is_stopped ? now_ns : __real_clock_mono_ns();
+}
 
 /* --- a way that can be stopped --- */
 
@@ -36,7 +46,9 @@ struct fake {
     _Atomic int n_sent; /* by whomever */
     bool is_copied;    /* when it was sent */
     bool is_sent;      /* when it was handed over */
+    unsigned put_threads, help_threads;
     int put_fails, send_fails, hand_fails;
+    uint64_t reserve_s, put_s, hand_s; /* how long each takes */
     int32_t seen;      /* of the first piece, when it was put */
     struct muster_ckpt_group group;
 };
@@ -51,6 +63,7 @@ static int fake_reserve(void *self, const struct save_job *job, struct error *e)
     (void)job;
     (void)e;
     by_caller(self);
+    now_ns += ((struct fake *)self)->reserve_s * S_NS;
     return 0;
 }
 
@@ -62,6 +75,8 @@ static int fake_put(void *self, const struct save_job *job, struct error *e)
     }
     memcpy(&f->seen, job->image->pieces[0].data, sizeof(f->seen));
     f->n_put++;
+    f->put_threads = job->n_threads;
+    now_ns += f->put_s * S_NS;
     return f->put_fails ? error_set(e, f->put_fails, "copy") : 0;
 }
 
@@ -70,7 +85,7 @@ static void fake_help(void *self, unsigned n_threads)
 {
     struct fake *f = self;
 
-    (void)n_threads;
+    f->help_threads = n_threads;
     by_caller(f);
     f->n_helped++;
     sem_post(&f->may_copy);
@@ -94,6 +109,7 @@ static int fake_hand(void *self, const struct save_job *job, struct error *e)
     by_caller(f);
     f->is_sent = f->n_sent > f->n_handed;
     f->n_handed++;
+    now_ns += f->hand_s * S_NS;
     return f->hand_fails ? error_set(e, f->hand_fails, "hand over") : 0;
 }
 
@@ -150,6 +166,37 @@ static void by_threads(struct fake *f)
     sem_init(&f->may_copy, 0, 0);
 }
 
+/* --- what several handles of an agent know of each other --- */
+
+static bool has_agent;
+static struct client_pending pending;
+
+struct client *__real_client_of(struct muster *m);
+struct client *__wrap_client_of(struct muster *m);
+struct client_pending *__wrap_client_pending(struct client *c);
+int __wrap_client_state(struct client *c, struct worker_state *ret, struct error *e);
+
+struct client *__wrap_client_of(struct muster *m)
+{
+    static char agent;
+
+    return has_agent ? (struct client *)(void *)&agent : __real_client_of(m);
+}
+
+struct client_pending *__wrap_client_pending(struct client *c)
+{
+    (void)c;
+    return &pending;
+}
+
+/* Nobody asks for a checkpoint. */
+int __wrap_client_state(struct client *c, struct worker_state *ret, struct error *e)
+{
+    (void)c, (void)e;
+    *ret = (struct worker_state){0};
+    return 0;
+}
+
 static int32_t value;
 static const uint64_t one = 1;
 static const struct muster_ckpt_tensor number = {.name = "v",
@@ -166,6 +213,7 @@ static struct muster_ckpt *open_fake(struct fake *f)
         bail_out("open");
     }
     ck->agent = (struct save_way){&fake_ops, f};
+    ck->options.n_threads = 3;
     if (muster_ckpt_tensor(ck, &number) < 0) {
         bail_out("%s", muster_ckpt_error_text(ck));
     }
@@ -189,11 +237,15 @@ static void test_order(void)
     is_int(muster_ckpt_fence(ck), 0, "the fence");
     is_int(f.n_helped * 10 + f.n_handed, 11, "helps, and hands over");
     ok(f.is_copied && f.is_sent && f.n_sent == 1 && f.seen == 1, "what was copied");
+    ok(f.put_threads == 1 && f.help_threads == 3, "by one thread, and at the fence by all");
     is_int(f.n_gathered, n_gathered + 1, "and hears how it went");
     is_int(f.n_done, 1, "well");
     is_int(muster_ckpt_test(ck, save, MUSTER_CKPT_SNAPSHOT), 1, "it is there");
     is_int(muster_ckpt_fence(ck), 0, "a second fence");
     is_int(f.n_gathered, n_gathered + 1, "does nothing");
+    is_int(muster_ckpt_save(ck, 2, MUSTER_CKPT_LAZY, NULL), 0, "another save");
+    is_int(muster_ckpt_test(ck, save, MUSTER_CKPT_SNAPSHOT), 1, "leaves it there");
+    is_int(muster_ckpt_fence(ck), 0, "on its way");
     ok(!f.is_foreign, "all but the copy is the caller's");
     muster_ckpt_close(ck);
 }
@@ -214,6 +266,7 @@ static void test_implied(void)
     is_int(f.seen, 2, "once the old is copied");
     is_int(muster_ckpt_save(ck, 2, MUSTER_CKPT_LAZY, &second), 0, "another save");
     is_int(f.n_done * 10 + f.n_handed, 11, "ends the first");
+    is_int(f.n_helped, 1, "with which it need not help twice");
     is_int(muster_ckpt_wait(ck, second, MUSTER_CKPT_SNAPSHOT, 1000), 0,
            "to wait for it does not need the fence");
     is_int(f.seen, 7, "the new one is saved");
@@ -237,6 +290,7 @@ static void test_sent_behind(void)
 {
     struct fake f;
     struct muster_ckpt *ck = open_fake(&f);
+    uint64_t save = 0;
 
     sem_post(&f.may_copy); /* nobody helps */
     is_int(muster_ckpt_save(ck, 1, MUSTER_CKPT_LAZY, NULL), 0, "a lazy save");
@@ -245,13 +299,25 @@ static void test_sent_behind(void)
     is_int(muster_ckpt_fence(ck), 0, "which waits");
     ok(f.n_sent == 1 && f.n_handed == 1 && f.is_copied && f.is_sent && !f.is_foreign,
        "until it is there");
+    sem_post(&f.may_copy);
+    is_int(muster_ckpt_save(ck, 1, MUSTER_CKPT_LAZY, &save), 0, "another");
+    wait_for_copy(ck);
+    is_int(muster_ckpt_test(ck, save, MUSTER_CKPT_SNAPSHOT), 1, "is there for who asks, too");
+    is_int(f.n_sent * 10 + f.n_handed, 22, "as it is handed over then");
+    is_int(muster_ckpt_fence(ck), 0, "and not at the fence");
+    is_int(f.n_handed, 2, "again");
     ck->is_checking = true;
     sem_post(&f.may_copy);
     is_int(muster_ckpt_save(ck, 2, MUSTER_CKPT_LAZY, NULL), 0, "one that is checked");
     wait_for_copy(ck);
     value++;
     is_int(muster_ckpt_fence(ck), -EINVAL, "and not what it was");
-    is_int(f.n_sent * 10 + f.n_handed, 11, "is not sent");
+    is_int(f.n_sent * 10 + f.n_handed, 22, "is not sent");
+    sem_post(&f.may_copy);
+    is_int(muster_ckpt_save(ck, 3, MUSTER_CKPT_LAZY, &save), 0, "one that is waited for");
+    is_int(muster_ckpt_wait(ck, save, MUSTER_CKPT_SNAPSHOT, 1000), 0, "is checked then");
+    value++;
+    is_int(muster_ckpt_fence(ck), 0, "and what is changed before the fence is not looked at");
     muster_ckpt_close(ck);
 }
 
@@ -264,6 +330,11 @@ static void test_implied_by_close(void)
     muster_ckpt_close(ck);
     is_int(f.n_put * 10 + f.n_handed, 11, "is handed over by close");
     ok(!f.is_foreign, "by the caller");
+    ck = open_fake(&f);
+    f.put_fails = EIO;
+    is_int(muster_ckpt_save(ck, 1, MUSTER_CKPT_LAZY, NULL), 0, "one that fails");
+    muster_ckpt_close(ck);
+    is_int(f.n_aborted * 10 + f.n_handed, 10, "is given up by close");
 }
 
 static void test_failures(void)
@@ -288,6 +359,7 @@ static void test_failures(void)
     is_int(muster_ckpt_save(ck, 7, MUSTER_CKPT_LAZY, &save), 0, "one more");
     is_int(muster_ckpt_wait(ck, save, MUSTER_CKPT_SNAPSHOT, -1), -EPIPE,
            "cannot be handed over");
+    like(muster_ckpt_error_text(ck), "hand over", "why");
     f.hand_fails = 0;
     f.send_fails = ENOTCONN;
     is_int(muster_ckpt_save(ck, 7, MUSTER_CKPT_LAZY, &save), 0, "and one");
@@ -299,6 +371,59 @@ static void test_failures(void)
     is_int(muster_ckpt_test(ck, save, MUSTER_CKPT_SNAPSHOT), -ENOTCONN,
            "that one has failed");
     muster_ckpt_close(ck);
+}
+
+/* What is on its way is handed over before another handle asks the agent for memory. */
+static void test_two_handles(void)
+{
+    struct fake f, g;
+    struct muster_ckpt *first = open_fake(&f), *second = open_fake(&g);
+
+    has_agent = true;
+    is_int(muster_ckpt_save(first, 1, MUSTER_CKPT_LAZY, NULL), 0, "a lazy save of a handle");
+    ckpt_lazy_await_others(first);
+    is_int(f.n_handed, 0, "that asks again has its own to end itself");
+    is_int(muster_ckpt_save(second, 1, MUSTER_CKPT_LAZY, NULL), 0, "one of another");
+    ok(f.n_handed == 1 && f.n_done == 0 && g.n_handed == 0, "for that the first is handed over");
+    is_int(muster_ckpt_fence(first), 0, "its fence");
+    ok(f.n_handed == 1 && pending.arg == second, "leaves the other on its way");
+    is_int(muster_ckpt_fence(second), 0, "the fence of that one");
+    ok(g.n_handed == 1 && !pending.hand, "ends it");
+    is_int(muster_ckpt_save(first, 2, MUSTER_CKPT_LAZY, NULL), 0, "one more");
+    ok(pending.hand, "is on its way");
+    muster_ckpt_close(first);
+    ok(f.n_handed == 2 && !pending.hand, "until its handle is closed");
+    muster_ckpt_close(second);
+    has_agent = false;
+}
+
+/* What the program waits for: at the save, and at the fence, and not between them. */
+static void test_cost(void)
+{
+    struct fake f;
+    struct muster_ckpt *ck;
+    double cost_s;
+
+    now_ns = 1000ull * S_NS;
+    is_stopped = true;
+    ck = open_fake(&f);
+    f.reserve_s = 2;
+    f.put_s = 40;
+    f.hand_s = 3;
+    is_int(muster_ckpt_save(ck, 1, MUSTER_CKPT_LAZY, NULL), 0, "a lazy save");
+    sem_post(&f.may_copy); /* not before: it is the thread's time, and nobody helps */
+    wait_for_copy(ck);
+    now_ns += 100ull * S_NS;
+    is_int(muster_ckpt_fence(ck), 0, "is slow");
+    cost_s = ck->automatic.cost_s;
+    ok(cost_s > 4.9 && cost_s < 5.1, "it takes as long as it holds the program up: %.1f s", cost_s);
+    f.put_fails = EIO;
+    is_int(muster_ckpt_save(ck, 2, MUSTER_CKPT_LAZY, NULL), 0, "another");
+    is_int(muster_ckpt_fence(ck), -EIO, "that fails");
+    cost_s -= ck->automatic.cost_s;
+    ok(cost_s >= 0 && cost_s <= 0, "says nothing of that");
+    muster_ckpt_close(ck);
+    is_stopped = false;
 }
 
 /* The thread is not in the child, which must neither wait for it nor hand over. */
@@ -324,162 +449,6 @@ static void test_fork(void)
     muster_ckpt_close(ck);
 }
 
-/* --- to a directory --- */
-
-static void open_model(const struct muster_ckpt_group *group, const char *name,
-                       struct muster_ckpt **ret)
-{
-    char path[5000];
-
-    snprintf(path, sizeof(path), "%s/%s", root, name);
-    if (muster_ckpt_open(NULL, group, path, NULL, ret) < 0) {
-        bail_out("%s", muster_ckpt_error_text(*ret));
-    }
-}
-
-enum { WORLD = 3 };
-static int told[WORLD][4];
-static uint64_t wrong[WORLD];
-static int64_t loaded[WORLD];
-
-static void save_lazily(void *arg, const struct muster_ckpt_group *group)
-{
-    struct muster_ckpt *ck = NULL;
-    struct model *m;
-    int r = group->rank;
-
-    (void)arg;
-    open_model(group, "team", &ck);
-    m = model_create(ck, (uint32_t)r, WORLD, 3);
-    model_set(m, 1);
-    told[r][0] = muster_ckpt_save(ck, 1, MUSTER_CKPT_LAZY, NULL);
-    told[r][1] = muster_ckpt_wait(ck, 0, MUSTER_CKPT_DURABLE, 10);
-    told[r][2] = muster_ckpt_fence(ck);
-    model_set(m, 2);
-    muster_ckpt_save(ck, 2, MUSTER_CKPT_LAZY, NULL);
-    told[r][3] = muster_ckpt_load(ck, MUSTER_CKPT_LATEST, 0, &loaded[r]);
-    wrong[r] = model_wrong(m, 2);
-    model_set(m, 3);
-    muster_ckpt_save(ck, 3, MUSTER_CKPT_LAZY, NULL);
-    muster_ckpt_close(ck); /* without the fence, of several ranks */
-    model_destroy(m);
-}
-
-static void load_latest(void *arg, const struct muster_ckpt_group *group)
-{
-    struct muster_ckpt *ck = NULL;
-    struct model *m;
-
-    (void)arg;
-    open_model(group, "team", &ck);
-    m = model_create(ck, (uint32_t)group->rank, 2, 4);
-    muster_ckpt_load(ck, MUSTER_CKPT_LATEST, 0, &loaded[group->rank]);
-    wrong[group->rank] = model_wrong(m, 2);
-    model_destroy(m);
-    muster_ckpt_close(ck);
-}
-
-static void test_team(void)
-{
-    team_run(WORLD, false, save_lazily, NULL);
-    for (int r = 0; r < WORLD; r++) {
-        is_int(told[r][0], 0, "rank %d saves", r);
-        is_int(told[r][1], -EDEADLK, "cannot wait for what the fence makes");
-        is_int(told[r][2], 0, "at the fence it is made");
-        is_int(told[r][3], 0, "to load ends a save, too");
-        is_int(loaded[r], 2, "and loads that");
-        is_int((int)wrong[r], 0, "as it was");
-    }
-    team_run(2, false, load_latest, NULL);
-    is_int(loaded[0] * 10 + loaded[1], 22, "what was never at the fence is none");
-    is_int((int)(wrong[0] + wrong[1]), 0, "and does no harm");
-}
-
-static int n_found[WORLD];
-
-/* MUSTER_CKPT_CHECK: one rank computes on before the fence. */
-static void save_and_change(void *arg, const struct muster_ckpt_group *group)
-{
-    static char texts[WORLD][256];
-    struct muster_ckpt *ck = NULL;
-    int r = group->rank;
-    int32_t own[4] = {r, r, r, r}, alike = 7;
-    uint64_t shape[2] = {WORLD, 4}, at[2] = {(uint64_t)r, 0}, len[2] = {1, 2};
-    int64_t strides[2] = {4, 2};
-    struct muster_ckpt_tensor t = {.name = "rows", .dtype = MUSTER_I32, .n_dims = 2,
-                                   .shape = shape, .at = at, .len = len, .data = own,
-                                   .strides = strides};
-
-    shape[1] = 2;
-    open_model(group, "checked", &ck);
-    muster_ckpt_tensor(ck, &t);
-    muster_ckpt_save(ck, 1, MUSTER_CKPT_LAZY, NULL);
-    own[1] = 9; /* between what is registered */
-    told[r][0] = muster_ckpt_fence(ck);
-    muster_ckpt_save(ck, 2, MUSTER_CKPT_LAZY, NULL);
-    own[2] += r == 1;
-    told[r][1] = muster_ckpt_fence(ck);
-    snprintf(texts[r], sizeof(texts[r]), "%s", muster_ckpt_error_text(ck));
-    ((const char **)arg)[r] = texts[r];
-    told[r][2] = muster_ckpt_save(ck, 3, 0, NULL);
-    told[r][3] = muster_ckpt_latest(ck, 3, &loaded[r]);
-    n_found[r] = 0;
-    for (int who = 0; who < WORLD; who++) { /* one of them writes it, who knows which */
-        muster_ckpt_clear(ck);
-        muster_ckpt_tensor(ck, &(struct muster_ckpt_tensor){
-            .name = "alike", .dtype = MUSTER_I32, .data = &alike});
-        muster_ckpt_save(ck, 5 + who, MUSTER_CKPT_LAZY, NULL);
-        alike += r == who;
-        n_found[r] += muster_ckpt_fence(ck) == -EINVAL;
-        alike -= r == who;
-    }
-    muster_ckpt_close(ck);
-}
-
-static void test_check(void)
-{
-    const char *texts[WORLD] = {"", "", ""};
-
-    setenv("MUSTER_CKPT_CHECK", "1", 1);
-    team_run(WORLD, false, save_and_change, texts);
-    for (int r = 0; r < WORLD; r++) {
-        is_int(told[r][0], 0, "rank %d changes what is not saved", r);
-        is_int(told[r][1], -EINVAL, "what rank 1 changes fails at the fence");
-        like(texts[r], "rank 1: 'rows' was changed while it was copied", "and how");
-        is_int(told[r][2], 0, "the next one is saved");
-        is_int(told[r][3] == 0 && loaded[r] == 1, 1, "that one is none");
-        is_int(n_found[r], WORLD, "what all have alike is looked at on each of them");
-    }
-    setenv("MUSTER_CKPT_CHECK", "0", 1);
-    team_run(WORLD, false, save_and_change, texts);
-    is_int(told[0][1], 0, "without it nobody looks");
-    unsetenv("MUSTER_CKPT_CHECK");
-}
-
-static void test_alone(void)
-{
-    struct muster_ckpt *ck = NULL;
-    int64_t step = 0;
-    uint64_t save = 0;
-
-    open_model(NULL, "alone", &ck);
-    muster_ckpt_tensor(ck, &number);
-    value = 5;
-    is_int(muster_ckpt_save(ck, 1, MUSTER_CKPT_LAZY, &save), 0, "alone");
-    is_int(muster_ckpt_test(ck, save, MUSTER_CKPT_DURABLE), 0, "not at once");
-    is_int(muster_ckpt_wait(ck, save, MUSTER_CKPT_DURABLE, -1), 0,
-           "to wait is a fence");
-    value = 6;
-    is_int(muster_ckpt_save(ck, 2, MUSTER_CKPT_LAZY, NULL), 0, "another");
-    muster_ckpt_close(ck);
-    value = 0;
-    open_model(NULL, "alone", &ck);
-    muster_ckpt_tensor(ck, &number);
-    is_int(muster_ckpt_load(ck, MUSTER_CKPT_LATEST, 0, &step), 0, "and so is close");
-    is_int((int)step * 10 + value, 26, "which was saved");
-    muster_ckpt_close(ck);
-}
-
 int main(void)
 {
     snprintf(root, sizeof(root), "%s/lazy-XXXXXX",
@@ -493,14 +462,9 @@ int main(void)
     test_sent_behind();
     test_implied_by_close();
     test_failures();
+    test_two_handles();
+    test_cost();
     test_fork();
-    test_team();
-    if (TAP_FINDS_RACES) {
-        skip("memory that is changed while it is copied is a race");
-    } else {
-        test_check();
-    }
-    test_alone();
     close(root_fd);
     fs_remove_tree(root, NULL);
     return tap_done();

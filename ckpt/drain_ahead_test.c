@@ -149,10 +149,13 @@ static void make_bed(void)
     }
 }
 
+static unsigned n_finished;
+
 static int finish(const void *part, size_t len, const uint64_t *blocks, size_t n_blocks,
                   struct buf *ret, struct error *e)
 {
     (void)e;
+    n_finished++;
     buf_append(ret, part, len);
     buf_append(ret, (const char *)blocks, n_blocks * sizeof(*blocks));
     return ret->failed ? -ENOMEM : 0;
@@ -169,7 +172,7 @@ static void begin(void)
     count(0);
     n_pauses = 0;
     longest_ns = 0;
-    n_digests = 0;
+    n_digests = n_finished = 0;
 }
 
 static bool is_crowded;
@@ -272,6 +275,17 @@ static void test_follows(void)
     is_int((int)n_behind, 0, "what is there is written before the next one is waited for");
     ok(is_right(), "it is what it is at the end");
     is_int((intmax_t)progress.bytes, IMAGE_BYTES, "and all of it is counted");
+    is_int((int)n_finished, 1, "of which is told once");
+}
+
+/* There is a part of a snapshot before, whose length is the same. */
+static void test_part_of_before(void)
+{
+    begin();
+    snap->head.part_bytes = PART_BYTES;
+    on_pause = one_more;
+    is_int(drain(), 0, "one over what another one has left");
+    ok(is_right(), "has the part that comes last");
 }
 
 /* The n-th is waited for as long as can be. */
@@ -334,6 +348,7 @@ static void test_full(void)
     all_at_once(0);
     is_int(drain(), 0, "what was full before it began");
     ok(n_pauses == 0 && is_right(), "is not waited for");
+    is_int((int)n_finished, 1, "and made into one part");
     begin();
     all_at_once(0);
     progress.is_full = false;
@@ -428,6 +443,8 @@ static void test_cancelled(void)
 
 static void test_stalled(void)
 {
+    enum { NOT_OFTEN = DRAIN_STALL_MS / 4 };
+
     on_pause = come_and_stop;
     for (stops_at = 0; stops_at <= N_BLOCKS; stops_at++) {
         struct error e = {0};
@@ -441,6 +458,7 @@ static void test_stalled(void)
         ms = now_ns / 1000000;
         ok(ms > DRAIN_STALL_MS && ms < DRAIN_STALL_MS + 100, "when it was waited for: %llu ms",
            (unsigned long long)ms);
+        ok(n_pauses < NOT_OFTEN * (stops_at + 1), "by few looks: %u", n_pauses);
         ok(is_empty(), "nothing is left");
     }
 }
@@ -465,13 +483,14 @@ static void test_counts_on(void)
 
 /* --- the disk --- */
 
-static unsigned depth_at[N_BLOCKS + 1];
+static unsigned depth_at[N_BLOCKS + 1], digests_at[N_BLOCKS + 1];
 static struct io_blocks theirs;
 
 static int note_depth(void *arg, uint64_t block)
 {
     int rc = theirs.before(arg, block);
 
+    digests_at[block] = n_digests;
     depth_at[block] = theirs.depth ? theirs.depth(arg) : UINT_MAX;
     return rc;
 }
@@ -547,6 +566,12 @@ static void test_crowded(void)
         is_int((int)n_digests, N_BLOCKS, "each once");
         ok(is_right(), "and are right");
     }
+    begin();
+    is_crowded = true;
+    on_pause = all_at_once;
+    disk_io(disk)->write_blocks = write_blocks;
+    is_int(drain(), 0, "or is full at once");
+    is_int((int)digests_at[2], 2, "then they are found while the disk writes");
     is_crowded = false;
 }
 
@@ -613,6 +638,7 @@ int main(void)
 {
     make_bed();
     test_follows();
+    test_part_of_before();
     test_slow();
     test_full();
     test_large_count();

@@ -9,8 +9,10 @@
 #include "ckpt/image.h"
 
 #include "base/cleanup.h"
+#include "base/pages.h"
 #include "base/thread.h"
 #include "ckpt/digest.h"
+#include "ckpt/streamed.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -55,83 +57,21 @@ static uint64_t plan(uint64_t bytes, struct image *im)
     return sum;
 }
 
-/* With names of a length that leaves `bytes` of the header's last block to blanks, or few. */
-static void plan_few(struct image_piece *to, char *name, size_t n, uint64_t step, struct image *im)
-{
-    static const uint64_t zero, len = 10;
+void __real_streamed_end(void);
+void __wrap_streamed_end(void);
 
-    memset(name, 'a', n);
-    name[n] = '\0';
-    *to = (struct image_piece){
-        .tensor = {.name = name, .dtype = DTYPE_U8, .n_dims = 1, .shape = &len},
-        .name = name, .shape = &len, .at = &zero, .data = data};
-    if (image_plan(to, 1, &(struct image_of){.step = step, .uuid = uuid}, im, NULL) < 0) {
-        bail_out("no image");
-    }
+static atomic_uint n_streamed; /* blocks that were copied past the caches, to their end */
+
+void __wrap_streamed_end(void)
+{
+    n_streamed++;
+    __real_streamed_end();
 }
 
-/* Whatever number of digits there were, it is as if it were planned anew; and planned anew it
- * is only where that has another length. */
-static void test_set_step(void)
-{
-    static const uint64_t steps[] = {9, 10, 9, 99, 100, 12345, 7, 999999999999, 0};
-    static char first[IMAGE_ALIGN + 1], second[IMAGE_ALIGN + 1];
-    int n_wrong = 0, n_anew = 0, n_more = 0;
-
-    for (size_t len = IMAGE_ALIGN / 2; len < IMAGE_ALIGN; len++) {
-        struct image_piece a, b;
-        _image_ struct image im = {0};
-
-        plan_few(&a, first, len, 8, &im);
-        for (size_t i = 0; i < ARRAY_SIZE(steps); i++) {
-            _image_ struct image want = {0};
-            uint64_t bytes = im.bytes;
-            bool is_again = image_set_step(&im, steps[i], uuid);
-
-            plan_few(&b, second, len, steps[i], &want);
-            n_anew += want.bytes != bytes;
-            if (!is_again) {
-                n_more++;
-                image_release(&im);
-                plan_few(&a, first, len, steps[i], &im);
-            }
-            n_wrong += im.bytes != want.bytes || im.header.len != want.header.len ||
-                       memcmp(im.header.data, want.header.data, want.header.len) != 0 ||
-                       a.tensor.begin != b.tensor.begin;
-        }
-    }
-    is_int(n_wrong, 0, "the header of another step is as if it were planned anew");
-    ok(n_anew > 0 && n_more == n_anew, "which it is where it has another length (%d, %d)",
-       n_more, n_anew);
-}
-
-static bool tells_places(bool has_pieces)
-{
-    static const uint64_t at = 5, len = 10, shape = 15;
-    static char name[] = "half";
-    struct image_piece piece = {
-        .tensor = {.name = name, .dtype = DTYPE_U8, .n_dims = 1, .shape = &len},
-        .name = name, .shape = &shape, .at = &at, .data = data};
-    const struct image_of of = {.step = 1, .uuid = uuid, .has_pieces = has_pieces};
-    _image_ struct image im = {0};
-
-    if (image_plan(&piece, 1, &of, &im, NULL) < 0) {
-        bail_out("no image");
-    }
-    return strstr(buf_str(&im.header) + ST_PREFIX_BYTES,
-                  "\"DCP_SHARDING_INFO\":\"{\\\"half\\\":{\\\"saved_offsets\\\":[5]}}\"");
-}
-
-static void test_places(void)
-{
-    ok(tells_places(true), "a file of a checkpoint with pieces tells where each is");
-    ok(!tells_places(false), "one of whole tensors does not");
-}
-
-static void test_copy(uint64_t bytes, uint64_t least)
+static void test_copy(uint64_t bytes, uint64_t least, bool is_past)
 {
     enum { BEFORE = 24, BEHIND = 8, PART = 1 << 16 };
-    static char part[PART];
+    static char part[PART + BEHIND];
     _image_ struct image im = {0};
     struct image_copy c;
     struct error e = {0};
@@ -144,13 +84,20 @@ static void test_copy(uint64_t bytes, uint64_t least)
     }
     ok(sum > least, "%llu bytes of tensors", (unsigned long long)sum);
     memset(room, 0x5a, BEFORE + im.bytes + BEHIND);
+    n_streamed = 0;
     image_copy_begin(&c, &im, to, false);
     image_copy_help(&c, 3, NULL, NULL);
     is_int(image_copy_end(&c, &e), 0, "are copied");
+    is_int((intmax_t)n_streamed, is_past ? (intmax_t)digest_n_blocks(im.bytes) : 0,
+           "so many blocks past the caches");
     for (uint64_t at = 0; at < im.bytes; at += PART) {
         size_t n = im.bytes - at < PART ? im.bytes - at : PART;
 
+        memset(part, 0x5a, sizeof(part));
         n_wrong += image_read(&im, at, n, part, &e) < 0 || memcmp(part, to + at, n) != 0;
+        for (size_t i = n; i < n + BEHIND; i++) {
+            n_wrong += part[i] != 0x5a;
+        }
     }
     for (int i = 0; i < BEFORE; i++) {
         n_wrong += room[i] != 0x5a;
@@ -163,7 +110,7 @@ static void test_copy(uint64_t bytes, uint64_t least)
 
 /* --- how far it is --- */
 
-enum { N_BLOCKS = 6, N_MANY = 50, NONE = -1 };
+enum { N_BLOCKS = 6, N_MANY = 80, NONE = -1 };
 
 static struct image_piece blocks[N_MANY];
 static char whole[N_MANY]; /* what they are read from: a byte for each */
@@ -175,6 +122,8 @@ static _Atomic uint64_t n_there;
 static int held = NONE, failing = NONE; /* blocks */
 static sem_t is_held, may_go;
 static atomic_uint n_early; /* blocks that were counted before they were there */
+static bool is_taken[N_MANY]; /* of each block: its pages are there */
+static atomic_uint n_untaken; /* blocks that were copied before that */
 
 int __wrap_device_get(const struct device *d, void *dest, const void *from, size_t len,
                       struct error *e);
@@ -188,6 +137,7 @@ int __wrap_device_get(const struct device *d, void *dest, const void *from, size
 
     (void)d;
     n_early += n_there > (uint64_t)i;
+    n_untaken += !is_taken[i];
     at[0] = (char)(i + 1);
     if (i == held) {
         sem_post(&is_held);
@@ -241,12 +191,17 @@ static void begin(int n)
     image_copy_tell(&copy, &n_there, flags);
 }
 
-static int end(void)
+static int end_as(struct error *e)
 {
-    int rc = image_copy_end(&copy, NULL);
+    int rc = image_copy_end(&copy, e);
 
     munmap(to, image.bytes);
     return rc;
+}
+
+static int end(void)
+{
+    return end_as(NULL);
 }
 
 static void *help(void *arg)
@@ -292,10 +247,14 @@ static void test_held(void)
 
 static void test_failed(void)
 {
+    struct error e = {0};
+    pthread_t t;
+
     for (failing = 0; failing < N_BLOCKS; failing++) {
         begin(N_BLOCKS);
         image_copy_help(&copy, 1, NULL, NULL);
         is_int((intmax_t)n_there, failing, "block %d fails", failing);
+        ok(failing + 1 == N_BLOCKS || !is_whole((uint64_t)failing + 1), "no more is begun");
         is_int(end(), -EREMOTEIO, "and the copy");
         begin(N_BLOCKS);
         let_go(hold(failing));
@@ -307,7 +266,44 @@ static void test_failed(void)
     let_go(hold(0));
     is_int((intmax_t)n_there, 2, "what was under way before one that fails is there");
     is_int(end(), -EREMOTEIO, "all the same");
+    begin(N_BLOCKS);
+    t = hold(0);
+    failing = 0;
+    let_go(t);
+    is_int(end_as(&e), -EREMOTEIO, "two of them fail");
+    like(e.text, "tensor 'block': block 2", "and the first is told");
     failing = NONE;
+}
+
+/* One of several in a block. */
+static void test_failed_piece(void)
+{
+    char bytes[3] = "";
+    struct error e = {0};
+
+    begin(3);
+    for (uint64_t i = 0; i < 3; i++) {
+        blocks[i].tensor.begin = i;
+        blocks[i].tensor.end = i + 1;
+    }
+    for (failing = 0; failing < 3; failing++) {
+        is_int(image_read(&image, 0, 3, bytes, &e), -EREMOTEIO, "piece %d of a block fails",
+               failing);
+        ok(failing == 2 || bytes[failing + 1] == 0, "none behind it is read");
+        memset(bytes, 0, sizeof(bytes));
+    }
+    failing = NONE;
+    is_int(end(), 0, "nothing was copied");
+}
+
+/* A save may be given up before anybody helps. */
+static void test_late(void)
+{
+    begin(N_BLOCKS);
+    is_int(image_copy_end(&copy, NULL), 0, "a copy that is over before anybody has come");
+    image_copy_help(&copy, 2, NULL, NULL);
+    ok(n_there == 0 && to[0] == 0, "who comes then copies nothing");
+    is_int(end(), 0, "and it stays over");
 }
 
 /* It is another save's by then, or nobody looks. */
@@ -320,6 +316,117 @@ static void test_not_told(void)
     ok(!flags[0] && is_whole(N_BLOCKS - 1), "it is copied as well");
     is_int(end(), 0, "to its end");
 }
+
+/* --- memory that is not there yet --- */
+
+static int n_pieces, n_far;
+static uint64_t far_at;
+
+int __wrap_fill_piece(struct fill *f, uint64_t at, size_t len, const struct fill_source *from,
+                      struct error *e);
+int __wrap_fill_piece(struct fill *f, uint64_t at, size_t len, const struct fill_source *from,
+                      struct error *e)
+{
+    (void)f, (void)len, (void)e;
+    n_pieces++;
+    n_far += from->is_far;
+    far_at = from->is_far ? at : far_at;
+    return 0;
+}
+
+/* Each call of a GPU costs something: not so where there is none. */
+static void test_far(void)
+{
+    enum { FILL_AT = 4096 };
+    static char fill;
+    struct fill *f = (struct fill *)(void *)&fill;
+
+    for (size_t gpu = 0; gpu < N_BLOCKS; gpu++) {
+        begin(N_BLOCKS);
+        for (size_t i = 0; i < N_BLOCKS; i++) {
+            blocks[i].device = i == gpu ? blocks[i].device : NULL;
+        }
+        n_pieces = n_far = 0;
+        image_copy_begin_fill(&copy, &image, f, FILL_AT);
+        image_copy_help(&copy, 1, NULL, NULL);
+        is_int(n_pieces, N_BLOCKS, "all blocks are filled, of which %zu is a GPU's", gpu);
+        ok(n_far == 1 && far_at == FILL_AT + gpu * DIGEST_BLOCK_BYTES, "it alone is read at once");
+        is_int(end(), 0, "it ends");
+    }
+    begin(N_BLOCKS);
+    n_pieces = 0;
+    image_copy_help(&copy, 1, NULL, NULL);
+    ok(n_pieces == 0 && is_whole(0), "the next one is copied to memory again");
+    is_int(end(), 0, "as it was before");
+}
+
+int __wrap_pages_take(void *at, size_t len);
+
+int __wrap_pages_take(void *at, size_t len)
+{
+    uint64_t i = (uint64_t)((char *)at - to) / DIGEST_BLOCK_BYTES;
+
+    is_taken[i] = (char *)at == to + i * DIGEST_BLOCK_BYTES && len == bytes_of(i);
+    return 0;
+}
+
+static void test_untouched(void)
+{
+    for (int is_untouched = 0; is_untouched < 2; is_untouched++) {
+        begin(N_BLOCKS);
+        memset(is_taken, 0, sizeof(is_taken));
+        n_untaken = 0;
+        image_copy_begin(&copy, &image, to, is_untouched);
+        image_copy_help(&copy, 1, NULL, NULL);
+        is_int((intmax_t)n_untaken, is_untouched ? 0 : N_BLOCKS, "%s", is_untouched
+               ? "of memory that is new each block's pages come first"
+               : "of other memory none are asked for");
+        is_int(end(), 0, "it is copied");
+    }
+}
+
+/* --- by how many --- */
+
+static unsigned n_started, n_joined;
+
+int __real_thread_start_beside(pthread_t *t, void *(*body)(void *arg), void *arg);
+int __wrap_thread_start_beside(pthread_t *t, void *(*body)(void *arg), void *arg);
+int __wrap_thread_start_beside(pthread_t *t, void *(*body)(void *arg), void *arg)
+{
+    n_started++;
+    return __real_thread_start_beside(t, body, arg);
+}
+
+int __real_pthread_join(pthread_t t, void **ret);
+int __wrap_pthread_join(pthread_t t, void **ret);
+int __wrap_pthread_join(pthread_t t, void **ret)
+{
+    n_joined++;
+    return __real_pthread_join(t, ret);
+}
+
+static void help_by(unsigned n_threads, unsigned least, unsigned most, const char *what)
+{
+    n_started = n_joined = 0;
+    image_copy_help(&copy, n_threads, NULL, NULL);
+    ok(n_started >= least && n_started <= most, "%s: %u", what, n_started);
+    is_int((intmax_t)n_joined, n_started, "which are waited for");
+}
+
+static void test_threads(void)
+{
+    begin(N_BLOCKS);
+    help_by(100, N_BLOCKS - 1, N_BLOCKS - 1, "a thread more for each other block, at most");
+    help_by(100, 0, 0, "and none where none is left");
+    is_int((intmax_t)n_there, N_BLOCKS, "they copy");
+    is_int(end(), 0, "all");
+    begin(N_MANY);
+    help_by(1000, 1, N_MANY - 2, "of very many threads not all");
+    is_int((intmax_t)n_there, N_MANY, "and they copy");
+    is_int(end(), 0, "all");
+}
+
+/* --- from elsewhere --- */
 
 static unsigned n_not_whole;
 static atomic_bool is_over;
@@ -431,15 +538,18 @@ int main(void)
     for (size_t i = 0; i < sizeof(data); i++) {
         data[i] = (char)(i * 7 + i / 251);
     }
-    test_set_step();
-    test_places();
-    test_copy(200, 1 << 20);
-    test_copy(4500, 40 << 20); /* more than stays in a cache */
+    test_copy(200, 1 << 20, false);
+    test_copy(4500, 40 << 20, true); /* more than stays in a cache */
     sem_init(&is_held, 0, 0);
     sem_init(&may_go, 0, 0);
     test_held();
     test_failed();
+    test_failed_piece();
+    test_late();
     test_not_told();
+    test_far();
+    test_untouched();
+    test_threads();
     test_watched();
     test_first();
     test_polite();

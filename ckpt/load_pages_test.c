@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +40,9 @@ static atomic_int n_huge, n_odd;
 static bool has_no_huge; /* it gives none */
 static atomic_int n_calls; /* for pages, however many */
 static atomic_bool is_held; /* whoever asks for pages waits */
+static struct load_pages *ends; /* with the FEW-th of them it is waited until it ends */
+
+enum { FEW = 5 };
 
 static bool is_near(uintptr_t at, size_t len)
 {
@@ -66,6 +70,9 @@ int __wrap_madvise(void *at, size_t len, int advice)
     n_calls += advice == POPULATE_WRITE;
     if (advice == POPULATE_WRITE) {
         n_taken += (int)(len / PAGE_BYTES);
+        for (int ms = 0; ends && n_calls >= FEW && !ends->is_over && ms < 10000; ms++) {
+            usleep(1000);
+        }
         if (is_old) {
             errno = EINVAL;
             return -1;
@@ -189,19 +196,19 @@ static size_t n_there(char *at, size_t len)
     return n;
 }
 
-/* Pages come many at a time, those that are filled and no other ones. */
-static void test_taken(bool old)
+/* Pages come many at a time, those that are filled and no other ones, however close. */
+static void test_taken(bool old, size_t between)
 {
-    enum { GAP = 3 << 20 };
+    enum { FEW_PAGES = 20 }; /* in which one ends may be too few to ask for */
     char *m = memory(), *at = m + 7, *gap = m + ((7 + FIRST) / PAGE_BYTES + 1) * PAGE_BYTES;
 
     is_old = old;
     n_taken = 0;
-    load(at, GAP);
+    load(at, between);
     is_old = false;
-    ok(n_taken >= (FIRST + SECOND) / PAGE_BYTES - 2, "nearly all pages are asked for at once: %d",
-       n_taken);
-    is_int((intmax_t)n_there(gap, GAP - 2 * PAGE_BYTES), 0, "none where nothing is loaded");
+    ok(n_taken >= (FIRST + SECOND) / PAGE_BYTES - FEW_PAGES,
+       "nearly all pages are asked for at once: %d", n_taken);
+    is_int((intmax_t)n_there(gap, between - 2 * PAGE_BYTES), 0, "none where nothing is loaded");
     munmap(m, ROOM);
 }
 
@@ -277,34 +284,217 @@ static void test_huge(void)
     free(from);
 }
 
-/* Who plans is given way to by whoever gets pages ahead; once it has ended, nobody is. */
+/* --- ahead --- */
+
+/* Who plans is given way to by whoever gets pages ahead; once it has ended, nobody is. Of what
+ * lies around them none is touched: two begin within a page, and end with one. */
 static void test_planned(bool planned)
 {
-    enum { BYTES = 32 << 20, PAGES = BYTES / PAGE_BYTES, SHORT_MS = 10000 };
-    char *m = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    uint64_t len = BYTES;
-    struct load_want want = {.dtype = DTYPE_U8, .n_dims = 1, .len = &len};
+    enum { N = 3, BEFORE = 100, ALL = 40 << 20, LAST_AT = 36 << 20, LAST_BYTES = 1 << 20,
+           SHORT_MS = 10000 };
+    static const uint64_t ats[N] = {BEFORE, 24 << 20, LAST_AT + BEFORE};
+    static const uint64_t lens[N] = {(20 << 20) - BEFORE, 8 << 20, LAST_BYTES - BEFORE};
+    char *room = mmap(NULL, ALL + HUGE_BYTES, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *m = room + -(uintptr_t)room % HUGE_BYTES, *to[N];
+    struct load_want wants[N];
     struct load_pages p;
-    int ms = 0;
-    size_t n = 0;
+    size_t n = 0, want = 0;
 
+    for (size_t i = 0; i < N; i++) {
+        to[i] = m + ats[i];
+        wants[i] = (struct load_want){.dtype = DTYPE_U8, .n_dims = 1, .len = &lens[i]};
+        want += (ats[i] % PAGE_BYTES + lens[i]) / PAGE_BYTES;
+    }
+    madvise(room, ALL + HUGE_BYTES, MADV_NOHUGEPAGE);
     has_no_huge = true;
     n_calls = 0;
     is_held = planned; /* else they may have come before it is said */
-    load_pages_begin(&p, &want, &m, 1, 3);
+    load_pages_begin(&p, wants, to, N, 3);
     if (planned) {
         load_pages_planned(&p);
     }
     is_held = false;
-    for (; n < PAGES && ms < SHORT_MS; ms++) {
+    for (int ms = 0; n < want && ms < SHORT_MS; ms++) {
         usleep(1000);
-        n = n_there(m, BYTES);
+        n = 0;
+        for (size_t i = 0; i < N; i++) {
+            n += n_there(m + ats[i] / PAGE_BYTES * PAGE_BYTES, lens[i] + BEFORE);
+        }
     }
     load_pages_release(&p);
     has_no_huge = false;
-    ok(n == PAGES && (n_calls < PAGES / 10) == planned, "all %zu pages come ahead, by %d calls",
-       n, n_calls);
+    ok(n == want && ((size_t)n_calls < want / 10) == planned,
+       "all %zu pages come ahead, by %d calls", n, n_calls);
+    is_int((intmax_t)(n_there(m, ALL / 2) + n_there(m + ALL / 2, ALL / 2)), (intmax_t)want,
+           "and none of what is not filled");
+    munmap(room, ALL + HUGE_BYTES);
+}
+
+static atomic_uint n_started, n_joined;
+
+int __real_thread_start_beside(pthread_t *t, void *(*body)(void *arg), void *arg);
+int __wrap_thread_start_beside(pthread_t *t, void *(*body)(void *arg), void *arg);
+int __wrap_thread_start_beside(pthread_t *t, void *(*body)(void *arg), void *arg)
+{
+    n_started++;
+    return __real_thread_start_beside(t, body, arg);
+}
+
+int __real_pthread_join(pthread_t t, void **ret);
+int __wrap_pthread_join(pthread_t t, void **ret);
+int __wrap_pthread_join(pthread_t t, void **ret)
+{
+    n_joined++;
+    return __real_pthread_join(t, ret);
+}
+
+/* One of those that there may be plans meanwhile. */
+static void test_threads(void)
+{
+    static const struct {
+        unsigned n_threads;
+        uint64_t bytes;
+        unsigned want;
+    } cases[] = {
+        {0, 32 << 20, 0}, {1, 32 << 20, 0}, {2, 32 << 20, 1}, {3, 32 << 20, 2},
+        {8, 32 << 20, 7}, {100, 32 << 20, 7}, {100, 1 << 20, 0},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        char *m = mmap(NULL, 32 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                       0);
+        struct load_want want = {.dtype = DTYPE_U8, .n_dims = 1, .len = &cases[i].bytes};
+        struct load_pages p;
+
+        n_started = n_joined = 0;
+        load_pages_begin(&p, &want, &m, 1, cases[i].n_threads);
+        load_pages_release(&p);
+        ok(n_started == cases[i].want && n_joined == n_started,
+           "of %u threads %u get %llu bytes ahead, and have ended: %u, %u", cases[i].n_threads,
+           cases[i].want, (unsigned long long)cases[i].bytes, n_started, n_joined);
+        munmap(m, 32 << 20);
+    }
+}
+
+static void test_over(void)
+{
+    enum { BYTES = 64 << 20, UNITS = BYTES / HUGE_BYTES };
+    char *m = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const uint64_t len = BYTES;
+    struct load_want want = {.dtype = DTYPE_U8, .n_dims = 1, .len = &len};
+    struct load_pages p;
+
+    has_no_huge = true;
+    n_calls = 0;
+    ends = &p;
+    load_pages_begin(&p, &want, &m, 1, 3);
+    load_pages_planned(&p);
+    for (int ms = 0; n_calls < FEW && ms < 10000; ms++) {
+        usleep(1000);
+    }
+    load_pages_end(&p);
+    ends = NULL;
+    has_no_huge = false;
+    ok(n_there(m, BYTES / 2) + n_there(m + BYTES / 2, BYTES / 2) < BYTES / PAGE_BYTES,
+       "who is told to end leaves the rest to whoever fills it");
+    load_pages_release(&p);
     munmap(m, BYTES);
+}
+
+/* --- one by one --- */
+
+static char *unit_in(char *m)
+{
+    return m + -(uintptr_t)m % HUGE_BYTES;
+}
+
+/* How often the kernel is asked for the pages of that much. */
+static int n_calls_for(char *to, uint64_t len)
+{
+    struct load_want want = {.dtype = DTYPE_U8, .n_dims = 1, .len = &len};
+    struct load_pages p;
+
+    n_calls = 0;
+    load_pages_begin(&p, &want, &to, 1, 1);
+    load_pages_get(&p, 0, 0, len);
+    load_pages_release(&p);
+    return n_calls;
+}
+
+static void test_least(void)
+{
+    char *m = memory(), *at = unit_in(m);
+
+    is_int(n_calls_for(at, (64 << 10) - 1), 0, "for little nothing is asked");
+    is_int(n_calls_for(at, 64 << 10), 1, "for more it is");
+    memset(at + (5 << 20), 1, 1 << 20);
+    is_int(n_calls_for(at + (4 << 20), 1 << 20), 1, "also where what is behind it is there");
+    munmap(m, ROOM);
+}
+
+/* A tensor of no elements need not be anywhere. */
+static void test_empty(void)
+{
+    enum { BYTES = 4 << 20 };
+    const uint64_t lens[] = {0, BYTES, 0, BYTES};
+    char *m = memory(), *to[] = {NULL, m, NULL, m + 2 * BYTES};
+    struct load_want wants[4];
+    struct load_pages p;
+
+    for (size_t i = 0; i < 4; i++) {
+        wants[i] = (struct load_want){.dtype = DTYPE_U8, .n_dims = 1, .len = &lens[i]};
+    }
+    load_pages_begin(&p, wants, to, 4, 1);
+    for (size_t i = 0; i < 4; i++) {
+        load_pages_get(&p, i, 0, lens[i]);
+    }
+    load_pages_release(&p);
+    is_int((intmax_t)n_there(m, BYTES), BYTES / PAGE_BYTES, "pages come beside what is empty");
+    is_int((intmax_t)n_there(m + 2 * BYTES, BYTES), BYTES / PAGE_BYTES, "and behind it");
+    munmap(m, ROOM);
+}
+
+/* Huge pages are for much in all. */
+static void test_sum(void)
+{
+    const uint64_t lens[] = {12 << 20, 12 << 20, 100};
+    char *m = mmap(NULL, 32 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *to[] = {m, m + (13 << 20), m + (26 << 20)};
+    struct load_want wants[3];
+    struct hugepages huge;
+    struct load_pages p;
+
+    for (size_t i = 0; i < 3; i++) {
+        wants[i] = (struct load_want){.dtype = DTYPE_U8, .n_dims = 1, .len = &lens[i]};
+    }
+    hugepages_look(&huge, 24 << 20);
+    load_pages_begin(&p, wants, to, 3, 1);
+    is_int((intmax_t)p.huge.bytes, (intmax_t)huge.bytes, "huge pages are for all together");
+    load_pages_release(&p);
+    munmap(m, 32 << 20);
+}
+
+/* What lies apart in memory is got as it is touched. */
+static void test_apart(void)
+{
+    const uint64_t len = 1 << 20;
+    char *m = memory(), *at = unit_in(m);
+    struct load_want want = {.dtype = DTYPE_U8, .n_dims = 1, .len = &len};
+    struct plan_piece piece = {.end = len, .to = PLAN_APART};
+    const struct load_job job = {.plan = {.n_pieces = 1, .pieces = &piece}};
+    const struct plan_span span = {.n = 1};
+    struct load_pages p;
+
+    load_pages_begin(&p, &want, &at, 1, 1);
+    n_calls = 0;
+    load_pages_make(&p, &job, &span);
+    is_int(n_calls, 0, "of what lies apart no pages are asked for");
+    piece.to = 0;
+    load_pages_make(&p, &job, &span);
+    is_int(n_calls, 1, "of what lies together they are");
+    load_pages_release(&p);
+    munmap(m, ROOM);
 }
 
 int main(void)
@@ -317,8 +507,9 @@ int main(void)
     save();
     test_together();
     test_touched();
-    test_taken(false);
-    test_taken(true);
+    test_taken(false, 3 << 20);
+    test_taken(false, 4 * PAGE_BYTES);
+    test_taken(true, 3 << 20);
     n_threads = 1;
     test_together();
     test_order();
@@ -327,6 +518,12 @@ int main(void)
     test_huge();
     test_planned(false);
     test_planned(true);
+    test_threads();
+    test_over();
+    test_least();
+    test_empty();
+    test_sum();
+    test_apart();
     fs_remove_tree(root, NULL);
     return tap_done();
 }

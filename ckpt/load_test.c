@@ -15,13 +15,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <pthread.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Three tensors that do not end with blocks: 4 rows of a block and a little, 6 MB, and
@@ -410,7 +409,8 @@ static bool await_coming(void *arg, const struct step *s, uint32_t file, uint64_
            io_read_all(io_system(), c->fd, c->memory + begin, end - begin, begin) == 0;
 }
 
-/* Each block is waited for before it is looked at; one that does not come is read. */
+/* Each block is waited for before it is looked at; one that does not come is read, and nobody
+ * looks at it: there may be no memory any more. */
 static void test_coming(void)
 {
     struct coming c = {.fd = data_file(O_RDONLY)};
@@ -421,7 +421,11 @@ static void test_coming(void)
 
     open_load(counting(), &l);
     for (unsigned n_threads = 1; n_threads <= 8; n_threads += 7) {
-        c.memory = calloc(1, file_bytes);
+        c.memory = mmap(NULL, file_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                        -1, 0);
+        if (c.memory == MAP_FAILED) {
+            bail_out("no memory");
+        }
         c.never_from = file_bytes;
         c.n_awaited = 0;
         n_read = 0;
@@ -430,10 +434,11 @@ static void test_coming(void)
         is_int(c.n_awaited, n_blocks, "each block is waited for once");
         memset(c.memory, 0, file_bytes);
         c.never_from = 2 * DIGEST_BLOCK_BYTES;
+        mprotect(c.memory + c.never_from, file_bytes - c.never_from, PROT_NONE);
         n_read = 0;
         ok(load_all(&l, &source, n_threads, &e), "the rest does not come: %s", e.text);
         ok(n_read == file_bytes - c.never_from, "that is read, and nothing else");
-        free(c.memory);
+        munmap(c.memory, file_bytes);
     }
     close(c.fd);
 }
@@ -475,101 +480,16 @@ static void test_damage(void)
     close(fd);
 }
 
-/* --- past the page cache --- */
+/* --- files that change --- */
 
-/* A filesystem that takes O_DIRECT, and then reads, or not; of which nothing is in the cache.
- * There is one thread then, which has one file at a time. */
-static struct {
-    bool is_on, is_refused, is_stuck, is_cut;
-    int n_direct, n_refused;
-    int direct_fd;
-} disk = {.direct_fd = -1};
+static bool is_cut;
 
-int __real_thread_start_beside(pthread_t *thread, void *(*f)(void *arg), void *arg);
-int __wrap_thread_start_beside(pthread_t *thread, void *(*f)(void *arg), void *arg);
-int __real_fcntl(int fd, int cmd, ...);
-int __wrap_fcntl(int fd, int cmd, ...);
 ssize_t __real_pread(int fd, void *to, size_t n, off_t at);
 ssize_t __wrap_pread(int fd, void *to, size_t n, off_t at);
-ssize_t __real_preadv2(int fd, const struct iovec *iov, int n, off_t at, int flags);
-ssize_t __wrap_preadv2(int fd, const struct iovec *iov, int n, off_t at, int flags);
-
-int __wrap_thread_start_beside(pthread_t *thread, void *(*f)(void *arg), void *arg)
-{
-    return disk.is_on ? -EAGAIN : __real_thread_start_beside(thread, f, arg);
-}
-
-int __wrap_fcntl(int fd, int cmd, ...)
-{
-    va_list args;
-    long arg;
-
-    va_start(args, cmd);
-    arg = va_arg(args, long);
-    va_end(args);
-    if (!disk.is_on || cmd != F_SETFL) {
-        return __real_fcntl(fd, cmd, arg);
-    }
-    if (disk.is_stuck && !(arg & O_DIRECT)) {
-        errno = EPERM;
-        return -1;
-    }
-    disk.direct_fd = arg & O_DIRECT ? fd : -1;
-    return 0;
-}
 
 ssize_t __wrap_pread(int fd, void *to, size_t n, off_t at)
 {
-    if (disk.is_on && disk.is_cut) {
-        return 0;
-    }
-    if (disk.is_on && fd == disk.direct_fd) {
-        disk.n_direct++;
-        if (disk.is_refused || n % 4096 || at % 4096) {
-            disk.n_refused++;
-            memset(to, 0xee, n);
-            errno = EINVAL;
-            return -1;
-        }
-    }
-    return __real_pread(fd, to, n, at);
-}
-
-ssize_t __wrap_preadv2(int fd, const struct iovec *iov, int n, off_t at, int flags)
-{
-    errno = EAGAIN;
-    return disk.is_on ? -1 : __real_preadv2(fd, iov, n, at, flags);
-}
-
-static bool load_from(struct error *e)
-{
-    _load_ struct load l = {0};
-    bool is_right;
-
-    open_load(io_system(), &l);
-    disk.is_on = true;
-    disk.direct_fd = -1;
-    disk.n_direct = disk.n_refused = 0;
-    is_right = load_all(&l, NULL, 1, e);
-    disk.is_on = false;
-    return is_right;
-}
-
-static void test_direct(void)
-{
-    int n_blocks = (int)(file_bytes / DIGEST_BLOCK_BYTES);
-    struct error e = {0};
-
-    ok(load_from(&e), "what is not in the cache: %s", e.text);
-    ok(disk.n_direct >= n_blocks && disk.n_refused == 0, "is read past it, as far as it is even");
-    disk.is_refused = true;
-    ok(load_from(&e), "or not, where that is refused: %s", e.text);
-    is_int(disk.n_refused, 1, "once is enough");
-    disk.is_refused = false;
-    disk.is_stuck = true;
-    ok(!load_from(&e), "a descriptor that stays as it is");
-    is_int(e.code, EPERM, "that is told: %s", e.text);
-    disk.is_stuck = false;
+    return is_cut ? 0 : __real_pread(fd, to, n, at);
 }
 
 /* A file that is not what it was when it was looked at. */
@@ -580,9 +500,9 @@ static void test_replaced(void)
     struct error e = {0};
 
     open_load(io_system(), &l);
-    disk.is_on = disk.is_cut = true;
+    is_cut = true;
     ok(!load_all(&l, NULL, 1, &e), "one that is cut now");
-    disk.is_on = disk.is_cut = false;
+    is_cut = false;
     is_int(e.code, ERR_FORMAT, "is damaged");
     like(e.text, "r00000.safetensors was cut or replaced while it was read", "as that: %s", e.text);
     renameat(l.step.dir, file, l.step.dir, "away");
@@ -591,6 +511,10 @@ static void test_replaced(void)
     is_int(e.code, ERR_FORMAT, "is none");
     like(e.text, "was cut or replaced", "as that: %s", e.text);
     unlinkat(l.step.dir, file, 0);
+    mkdirat(l.step.dir, file, 0700);
+    ok(!load_all(&l, NULL, 1, &e), "or a directory");
+    is_int(e.code, ERR_FORMAT, "is none, either: %s", e.text);
+    unlinkat(l.step.dir, file, AT_REMOVEDIR);
     ok(!load_all(&l, NULL, 1, &e) && e.code == ENOENT, "nor nothing: %s", e.text);
     renameat(l.step.dir, "away", l.step.dir, file);
     ok(load_all(&l, NULL, 1, &e), "as it was: %s", e.text);
@@ -643,7 +567,6 @@ int main(void)
     test_look();
     test_coming();
     test_damage();
-    test_direct();
     test_behind();
     test_replaced();
     close(root);

@@ -108,6 +108,7 @@ static void test_no_promise(void)
     static const int errors[] = {EINVAL, ENOSYS};
 
     for (size_t i = 0; i < ARRAY_SIZE(errors); i++) {
+        char to[FOUND_NAME_BYTES];
         struct bench b;
 
         setup(&b);
@@ -118,6 +119,10 @@ static void test_no_promise(void)
         found_bed_put(b.dir, "m-3", "z", 1);
         fails.stat = EACCES;
         stays(&b, -EACCES, "where that cannot be looked at");
+        fails.stat = 0;
+        symlinkat("nowhere", b.dir, "m-3.broken-3");
+        aside(&b, "m-3.broken-4", "a link is something, whatever it leads to");
+        is_int(watch_set_aside(b.dir, "m-3", "why", to, NULL), -ENOENT, "one that is gone");
         teardown(&b);
     }
 }

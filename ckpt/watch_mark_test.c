@@ -319,8 +319,20 @@ static void test_no_access(void)
     teardown(&b);
 }
 
+static int n_open(void)
+{
+    int n = 0;
+
+    for (int fd = 0; fd < 1024; fd++) {
+        n += fcntl(fd, F_GETFD) >= 0;
+    }
+    return n;
+}
+
 int main(void)
 {
+    int before = n_open();
+
     test_facts();
     test_names();
     test_directory_size();
@@ -328,5 +340,6 @@ int main(void)
     test_links();
     test_errors();
     test_no_access();
+    is_int(n_open(), before, "whatever was looked at is closed");
     return tap_done();
 }

@@ -75,6 +75,11 @@ static void test_proof(void)
     watch_bed_put_trainer(&b, 50, true);
     watch_bed_broken(&b, "checkpoint-60 ", "checkpoint-50",
                      "a whole one shows what it lacks");
+    like(b.w.entries[0].why.text, "; checkpoint-50, which is whole, has", "which is told");
+    like(b.w.entries[0].why.text, "trainer_state.json", "by its name");
+    b.w.entries[0].rc = -EIO;
+    ok(!watch_is_broken(&b.w, b.dir, &b.w.entries[0]), "what could not be read is not, lack what "
+       "it may");
     watch_bed_put_text(&b, "checkpoint-50/trainer_state.json", "{");
     watch_bed_broken(&b, "checkpoint-50 ", "", "one that is damaged is, by itself");
     watch_bed_close(&b);

@@ -8,8 +8,10 @@
 #include "ckpt/watch_bed.h"
 
 #include "base/cleanup.h"
+#include "base/fs.h"
 #include "tests/lib/tap.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -57,6 +59,44 @@ static void test_world(void)
     is_int((int)b.w.world, 0, "then three are not waited for");
     is_int(b.w.entries[0].why.code, 0, "nor is anything said of it");
     is_int(b.w.entries[1].why.code, 0, "or of the one before, which was read once more");
+    for (unsigned step = 30; step <= 40; step += 10) {
+        char path[sizeof(b.path) + 32];
+
+        snprintf(path, sizeof(path), "%s/checkpoint-%u", b.path, step);
+        fs_remove_tree(path, NULL);
+    }
+    is_str(watch_bed_choose(&b), "checkpoint-20", "nor does the first one lack anything");
+    watch_bed_close(&b);
+}
+
+/* Both are checked anew then, one at once. */
+static void test_world_learned(void)
+{
+    struct watch_bed b;
+
+    watch_bed_open(&b);
+    watch_bed_look(&b, 0);
+    b.w.world = 3;
+    for (unsigned step = 20; step <= 30; step += 10) {
+        watch_bed_put_trainer(&b, step, true);
+        put_rng(&b, step, 0);
+    }
+    watch_bed_look(&b, 2);
+    watch_bed_look(&b, 2);
+    is_int(watch_check(&b.w, b.dir, &b.w.entries[1]), -ENOENT, "one of three has saved");
+    is_int(watch_check(&b.w, b.dir, &b.w.entries[0]), 0, "once more, and that is all there is");
+    ok(b.w.entries[0].is_checked && !b.w.entries[1].is_checked, "the first is to be read again");
+    watch_bed_close(&b);
+
+    watch_bed_open(&b);
+    watch_bed_look(&b, 0);
+    b.w.world = 3;
+    for (unsigned step = 20; step <= 30; step += 10) {
+        watch_bed_put_trainer(&b, step, true);
+        put_rng(&b, step, 0);
+    }
+    is_str(watch_bed_choose(&b), "checkpoint-30",
+           "where the older one shows it the newer is whole");
     watch_bed_close(&b);
 }
 
@@ -209,6 +249,7 @@ static void test_fewer_ranks(void)
 int main(void)
 {
     test_world();
+    test_world_learned();
     test_world_stays();
     test_short_directories();
     test_sets();

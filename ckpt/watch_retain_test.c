@@ -271,6 +271,27 @@ static void test_largest(void)
     teardown(&b);
 }
 
+/* Of each series what is largest is read. */
+static void test_two_series(void)
+{
+    struct bench b;
+
+    setup(&b);
+    put_file(&b, "a-1.safetensors");
+    put_file(&b, "a-2.safetensors");
+    put_file(&b, "b-1.safetensors");
+    put_file(&b, "b-2.safetensors");
+    look(&b);
+    for (size_t i = 0; i < b.w.n; i++) {
+        if (b.w.entries[i].found.step == 1) {
+            (void)watch_check(&b.w, b.dir, &b.w.entries[i]);
+        }
+    }
+    retain_by(&b, 1, NULL, NULL, "b-1.safetensors a-1.safetensors ",
+              "of two series the older ones go once the newest are read");
+    teardown(&b);
+}
+
 static void test_short(void)
 {
     struct bench b;
@@ -433,11 +454,15 @@ static void test_sweep(void)
     teardown(&b);
 }
 
-/* In place of libc's: a name that nobody may remove. */
+/* In place of libc's: a name that nobody may remove, and one that is at work. */
 static const char *held = "";
 
 int unlinkat(int at, const char *name, int flags)
 {
+    if (strcmp(name, "busy") == 0 && held[0]) {
+        errno = EBUSY;
+        return -1;
+    }
     if (strcmp(name, held) == 0) {
         errno = EPERM;
         return -1;
@@ -474,6 +499,34 @@ static void test_held(void)
     held = "";
     is_int(watch_sweep(b.dir, b.path, &e), 0, "once it may be removed");
     ok(!is_there(&b, ".muster-old-checkpoint-10"), "it is");
+    teardown(&b);
+}
+
+/* Whichever comes first is told. */
+static void test_held_first(void)
+{
+    struct error e = {0};
+    struct bench b;
+    int rc;
+
+    setup(&b);
+    for (char c = 'a'; c <= 'b'; c++) {
+        char name[] = ".muster-old-?/busy";
+
+        name[12] = c;
+        name[13] = '\0';
+        mkdirat(b.dir, name, 0700);
+        name[13] = '/';
+        memcpy(name + 14, c == 'a' ? "held" : "busy", 4);
+        found_bed_put(b.dir, name, "x", 1);
+    }
+    held = "held";
+    rc = watch_sweep(b.dir, b.path, &e);
+    ok(rc == -EPERM || rc == -EBUSY, "two cannot be removed");
+    is_int(-e.code, rc, "the first is told, as it was");
+    like(e.text, rc == -EPERM ? "/.muster-old-a/held" : "/.muster-old-b/busy", "by its name");
+    held = "";
+    is_int(watch_sweep(b.dir, b.path, NULL), 0, "then they can");
     teardown(&b);
 }
 
@@ -538,6 +591,7 @@ int main(void)
     test_best_counts();
     test_best_written_now();
     test_largest();
+    test_two_series();
     test_short();
     test_not_ours();
     test_pinned();
@@ -546,5 +600,6 @@ int main(void)
     test_remove();
     test_sweep();
     test_held();
+    test_held_first();
     return tap_done();
 }
