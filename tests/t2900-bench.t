@@ -108,13 +108,17 @@ test_model() {
 
 # Of the row the worker runs for as long as there are rounds.
 test_ended() {
+    local memory
     mkdir there
     spawn ended env TMPDIR="$PWD/there" "$MUSTER_SRCDIR/scripts/bench" ckpt --quick --rounds 100 --only 'map'
-    ok 'a benchmark has a directory' wait_for 60 eval 'ls -d there/bench.*/run/run.json' || diag "$(cat ended.out ended.err)"
+    memory() { echo "/dev/shm/muster-$(id -u)-$(json id there/bench.*/run/run.json)"; }
+    ok 'a benchmark has a directory, and its run memory' wait_for 60 eval 'test -n "$(find "$(memory)" -name "snap-*")"' ||
+        diag "$(cat ended.out ended.err)"
+    memory=$(memory)
     kill -TERM "$spawned"
     wait_exit 120 "$spawned"
     is "$status" 143 'one that is told to end does' || diag "$(cat ended.err)"
-    is "$(ls -d there/bench.* 2>/dev/null)" '' 'and its directory goes'
+    is "$(ls -d there/bench.* "$memory" 2>/dev/null)" '' 'and both go'
     ok 'with what it has started' wait_for 60 eval '! grep -slzF "TMPDIR=$TRASH/there" /proc/[0-9]*/environ' ||
         diag "$(grep -slzF "TMPDIR=$TRASH/there" /proc/[0-9]*/environ)"
 }
