@@ -73,12 +73,14 @@ static int before_block(void *arg, uint64_t block)
     return 0;
 }
 
-/* The processor is for who fills it: just as many as keep the disk at work. */
+/* The processor is for who fills it: just as many as keep the disk at work, also until this
+ * thread has a processor again. */
 static unsigned depth(void *arg)
 {
+    enum { FEW = 4 };
     const struct run *r = arg;
 
-    return r->d->is_filling && !r->d->progress->is_full ? 2 : UINT_MAX;
+    return r->d->is_filling && !r->d->progress->is_full ? FEW : UINT_MAX;
 }
 
 /* Of those before `end`. */
