@@ -222,4 +222,13 @@ END
     none 'tables of tests name those that there are'
 }
 
+# A second one of a name takes the place of the first, without a word.
+test_once() {
+    local f
+    for f in "$MUSTER_SRCDIR"/tests/*.t; do
+        grep -o '^[a-z_0-9]*()' "$f" | sort | uniq -d | sed "s,^,${f##*/}: two of ,"
+    done >"$TRASH/found"
+    none 'no script defines a function twice'
+}
+
 run_cases

@@ -217,7 +217,6 @@ lose_mpi_world() {
     kill -KILL "$runner"
     wait "$runner" 2>/dev/null
 }
-event() { grep -q "$1" run/events.jsonl; }
 
 # Nobody makes another MPI world: that is only for those who need none.
 test_hand_without_mpi() {

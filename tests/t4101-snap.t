@@ -556,7 +556,7 @@ test_little_memory() {
     is "$(grep -c 'workers write what they save by themselves, and wait for the disk: a snapshot takes .* MiB of shared memory' run/events.jsonl)" 1 'and it is told once why it took so long' || diag "$(cat run/events.jsonl)"
 }
 
-test_no_memory() {
+test_memory_read_only() {
     [ "$(id -u)" = 0 ] || { skip 'only root mounts another /dev/shm' 3; return; }
     rm -rf run ck
     run unshare --mount sh -c 'mount -t tmpfs -o ro none /dev/shm && exec "$@"' sh \
