@@ -491,7 +491,7 @@ drop_memory() {
     local f id
     for f in "$TRASH"/*/run.json "$TRASH"/*/*/run.json; do
         id=$(json id "$f" 2>/dev/null) && [ -n "$id" ] || continue
-        rm -rf "/dev/shm/muster-$(id -u)-$id"
+        rm -rf "/dev/shm/muster-$UID-$id"
     done
 }
 
