@@ -6,6 +6,7 @@
 #include "ckpt/crowd.h"
 
 #include "base/cleanup.h"
+#include "ckpt/threads_bed.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
@@ -19,28 +20,7 @@
 
 enum { MANY = 500 };
 
-/* --- threads --- */
-
-static unsigned n_started, n_joined, n_granted; /* of which so many are to be had */
-
-int __real_thread_start_beside(pthread_t *t, void *(*body)(void *arg), void *arg);
-int __wrap_thread_start_beside(pthread_t *t, void *(*body)(void *arg), void *arg);
-int __wrap_thread_start_beside(pthread_t *t, void *(*body)(void *arg), void *arg)
-{
-    if (n_started == n_granted) {
-        return EAGAIN;
-    }
-    n_started++;
-    return __real_thread_start_beside(t, body, arg);
-}
-
-int __real_pthread_join(pthread_t t, void **ret);
-int __wrap_pthread_join(pthread_t t, void **ret);
-int __wrap_pthread_join(pthread_t t, void **ret)
-{
-    n_joined++;
-    return __real_pthread_join(t, ret);
-}
+struct threads_bed threads_bed = {.n_granted = MANY};
 
 /* --- work --- */
 
@@ -64,17 +44,17 @@ static void test_each(void)
         unsigned n_wrong = 0;
 
         memset(n_done, 0, sizeof(n_done));
-        n_started = n_joined = 0;
-        n_granted = MANY;
+        threads_bed_reset();
+        threads_bed.n_granted = MANY;
         is_int(crowd_run(&c, n, NULL), 0, "%zu pieces by %zu threads", n, c.n_threads);
         for (size_t i = 0; i <= MANY; i++) {
             n_wrong += n_done[i] != (i < n);
         }
         is_int((intmax_t)n_wrong, 0, "each is done once");
-        ok(n_started + 1 <= most || n_started == 0, "by no more than are wanted: %u more",
-           n_started);
-        ok(most < 2 || n_started > 0, "nor by one where several are");
-        is_int((intmax_t)n_joined, n_started, "who have all come back");
+        ok(threads_bed.n_started + 1 <= most || threads_bed.n_started == 0,
+           "by no more than are wanted: %u more", threads_bed.n_started);
+        ok(most < 2 || threads_bed.n_started > 0, "nor by one where several are");
+        is_int((intmax_t)threads_bed.n_joined, threads_bed.n_started, "who have all come back");
     }
 }
 
@@ -83,18 +63,19 @@ static void test_few(void)
 {
     const struct crowd c = {.n_threads = 5, .work = count};
 
-    for (n_granted = 0; n_granted < 3; n_granted++) {
+    for (threads_bed.n_granted = 0; threads_bed.n_granted < 3; threads_bed.n_granted++) {
         unsigned n = 0;
 
         memset(n_done, 0, sizeof(n_done));
-        n_started = n_joined = 0;
-        is_int(crowd_run(&c, MANY, NULL), 0, "%u threads are to be had", n_granted);
+        threads_bed_reset();
+        is_int(crowd_run(&c, MANY, NULL), 0, "%u threads are to be had", threads_bed.n_granted);
         for (size_t i = 0; i < MANY; i++) {
             n += n_done[i];
         }
-        ok(n == MANY && n_joined == n_granted, "they, and this one, do it all");
+        ok(n == MANY && threads_bed.n_joined == threads_bed.n_granted,
+           "they, and this one, do it all");
     }
-    n_granted = MANY;
+    threads_bed.n_granted = MANY;
 }
 
 /* --- failures --- */

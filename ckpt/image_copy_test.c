@@ -13,9 +13,11 @@
 #include "base/thread.h"
 #include "ckpt/digest.h"
 #include "ckpt/streamed.h"
+#include "ckpt/threads_bed.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
@@ -28,6 +30,8 @@
 #include <unistd.h>
 
 enum { N = 20000, MANY = 1 << 20 };
+
+struct threads_bed threads_bed = {.n_granted = UINT_MAX};
 
 static char names[N][16];
 static uint64_t lens[N];
@@ -387,30 +391,13 @@ static void test_untouched(void)
 
 /* --- by how many --- */
 
-static unsigned n_started, n_joined;
-
-int __real_thread_start_beside(pthread_t *t, void *(*body)(void *arg), void *arg);
-int __wrap_thread_start_beside(pthread_t *t, void *(*body)(void *arg), void *arg);
-int __wrap_thread_start_beside(pthread_t *t, void *(*body)(void *arg), void *arg)
-{
-    n_started++;
-    return __real_thread_start_beside(t, body, arg);
-}
-
-int __real_pthread_join(pthread_t t, void **ret);
-int __wrap_pthread_join(pthread_t t, void **ret);
-int __wrap_pthread_join(pthread_t t, void **ret)
-{
-    n_joined++;
-    return __real_pthread_join(t, ret);
-}
-
 static void help_by(unsigned n_threads, unsigned least, unsigned most, const char *what)
 {
-    n_started = n_joined = 0;
+    threads_bed_reset();
     image_copy_help(&copy, n_threads, NULL, NULL);
-    ok(n_started >= least && n_started <= most, "%s: %u", what, n_started);
-    is_int((intmax_t)n_joined, n_started, "which are waited for");
+    ok(threads_bed.n_started >= least && threads_bed.n_started <= most, "%s: %u", what,
+       threads_bed.n_started);
+    is_int((intmax_t)threads_bed.n_joined, threads_bed.n_started, "which are waited for");
 }
 
 static void test_threads(void)

@@ -8,10 +8,12 @@
 #include "base/fs.h"
 #include "base/hugepages.h"
 #include "ckpt/load_priv.h"
+#include "ckpt/threads_bed.h"
 #include "tests/lib/tap.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -22,6 +24,8 @@
 
 enum { FIRST = (5 << 20) + 300, SECOND = (3 << 20) - 1000, ROOM = 16 << 20,
        POPULATE_WRITE = 23, PAGE_BYTES = 4096, HUGE_BYTES = 2 << 20 };
+
+struct threads_bed threads_bed = {.n_granted = UINT_MAX};
 
 static char root[4096];
 static char *saved; /* FIRST and SECOND bytes */
@@ -331,24 +335,6 @@ static void test_planned(bool planned)
     munmap(room, ALL + HUGE_BYTES);
 }
 
-static atomic_uint n_started, n_joined;
-
-int __real_thread_start_beside(pthread_t *t, void *(*body)(void *arg), void *arg);
-int __wrap_thread_start_beside(pthread_t *t, void *(*body)(void *arg), void *arg);
-int __wrap_thread_start_beside(pthread_t *t, void *(*body)(void *arg), void *arg)
-{
-    n_started++;
-    return __real_thread_start_beside(t, body, arg);
-}
-
-int __real_pthread_join(pthread_t t, void **ret);
-int __wrap_pthread_join(pthread_t t, void **ret);
-int __wrap_pthread_join(pthread_t t, void **ret)
-{
-    n_joined++;
-    return __real_pthread_join(t, ret);
-}
-
 /* One of those that there may be plans meanwhile. */
 static void test_threads(void)
 {
@@ -367,12 +353,13 @@ static void test_threads(void)
         struct load_want want = {.dtype = DTYPE_U8, .n_dims = 1, .len = &cases[i].bytes};
         struct load_pages p;
 
-        n_started = n_joined = 0;
+        threads_bed_reset();
         load_pages_begin(&p, &want, &m, 1, cases[i].n_threads);
         load_pages_release(&p);
-        ok(n_started == cases[i].want && n_joined == n_started,
+        ok(threads_bed.n_started == cases[i].want && threads_bed.n_joined == threads_bed.n_started,
            "of %u threads %u get %llu bytes ahead, and have ended: %u, %u", cases[i].n_threads,
-           cases[i].want, (unsigned long long)cases[i].bytes, n_started, n_joined);
+           cases[i].want, (unsigned long long)cases[i].bytes, threads_bed.n_started,
+           threads_bed.n_joined);
         munmap(m, 32 << 20);
     }
 }

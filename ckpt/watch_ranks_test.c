@@ -69,18 +69,24 @@ static void test_world(void)
     watch_bed_close(&b);
 }
 
+/* Two of a run of three ranks, of which one saves. */
+static void open_with_two(struct watch_bed *b)
+{
+    watch_bed_open(b);
+    watch_bed_look(b, 0);
+    b->w.world = 3;
+    for (unsigned step = 20; step <= 30; step += 10) {
+        watch_bed_put_trainer(b, step, true);
+        put_rng(b, step, 0);
+    }
+}
+
 /* Both are checked anew then, one at once. */
 static void test_world_learned(void)
 {
     struct watch_bed b;
 
-    watch_bed_open(&b);
-    watch_bed_look(&b, 0);
-    b.w.world = 3;
-    for (unsigned step = 20; step <= 30; step += 10) {
-        watch_bed_put_trainer(&b, step, true);
-        put_rng(&b, step, 0);
-    }
+    open_with_two(&b);
     watch_bed_look(&b, 2);
     watch_bed_look(&b, 2);
     is_int(watch_check(&b.w, b.dir, &b.w.entries[1]), -ENOENT, "one of three has saved");
@@ -88,13 +94,7 @@ static void test_world_learned(void)
     ok(b.w.entries[0].is_checked && !b.w.entries[1].is_checked, "the first is to be read again");
     watch_bed_close(&b);
 
-    watch_bed_open(&b);
-    watch_bed_look(&b, 0);
-    b.w.world = 3;
-    for (unsigned step = 20; step <= 30; step += 10) {
-        watch_bed_put_trainer(&b, step, true);
-        put_rng(&b, step, 0);
-    }
+    open_with_two(&b);
     is_str(watch_bed_choose(&b), "checkpoint-30",
            "where the older one shows it the newer is whole");
     watch_bed_close(&b);
