@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "ckpt/crowd.h"
-#include "ckpt/index.h"
+#include "ckpt/index_cache.h"
 #include "ckpt/part.h"
 #include "ckpt/step_priv.h"
 
@@ -18,6 +18,8 @@
 struct parts {
     size_t n;
     struct part *all;
+    struct digest *tables; /* of their pieces ... */
+    _Atomic bool is_new;   /* ... which are not those of the save before, and are there */
 };
 
 static void parts_release(struct parts *p)
@@ -26,6 +28,8 @@ static void parts_release(struct parts *p)
         part_release(&p->all[i]);
     }
     free(p->all);
+    free(p->tables);
+    *p = (struct parts){0};
 }
 
 /* --- reading --- */
@@ -49,9 +53,32 @@ static int check_part(const struct part *p, const struct gather *g,
     return 0;
 }
 
-static int read_part(struct step_save *s, const struct gather *g, uint32_t rank,
-                     struct part *ret, struct error *e)
+struct reading {
+    struct step_save *save;
+    const struct gather *gather;
+    const struct index_cache *cache;
+    struct parts *parts;
+};
+
+/* Pieces that the cache knows are not looked at. */
+static int decode(const struct reading *r, uint32_t rank, const char *data, size_t len,
+                  struct error *e)
 {
+    struct part *p = &r->parts->all[rank];
+    struct digest *table = &r->parts->tables[rank];
+    int rc = part_decode_brief(data, len, p, table, e);
+
+    if (rc < 0 || index_cache_knows(r->cache, r->gather->n_ranks, rank, *table)) {
+        return rc;
+    }
+    r->parts->is_new = true;
+    part_release(p);
+    return part_decode(data, len, p, e);
+}
+
+static int read_part(const struct reading *r, uint32_t rank, struct error *e)
+{
+    struct step_save *s = r->save;
     char name[PART_NAME_BYTES];
     _free_ char *data = NULL;
     size_t len = 0;
@@ -67,8 +94,8 @@ static int read_part(struct step_save *s, const struct gather *g, uint32_t rank,
     if (rc < 0) {
         return error_set(e, -rc, "read %s", name);
     }
-    rc = part_decode(data, len, ret, e);
-    rc = rc < 0 ? rc : check_part(ret, g, rank, e);
+    rc = decode(r, rank, data, len, e);
+    rc = rc < 0 ? rc : check_part(&r->parts->all[rank], r->gather, rank, e);
     return rc < 0 ? error_wrap(e, "%s", name) : 0;
 }
 
@@ -94,53 +121,70 @@ static int check_file(struct step_save *s, uint32_t rank, const struct part *p,
     return rc < 0 ? error_set(e, -rc, "look at %s", name) : 0;
 }
 
-struct reading {
-    struct step_save *save;
-    const struct gather *gather;
-    struct parts *parts;
-};
-
 static int read_rank(void *arg, size_t rank, struct error *e)
 {
     const struct reading *r = arg;
-    struct part *p = &r->parts->all[rank];
-    int rc = read_part(r->save, r->gather, (uint32_t)rank, p, e);
+    int rc = read_part(r, (uint32_t)rank, e);
 
-    return rc < 0 ? rc : check_file(r->save, (uint32_t)rank, p, e);
+    return rc < 0 ? rc : check_file(r->save, (uint32_t)rank, &r->parts->all[rank], e);
 }
 
 /* Of many ranks it is the answers of a filesystem over a network that take long, one after
  * the other. */
-static int read_parts(struct step_save *s, const struct gather *g, struct parts *p,
-                      struct error *e)
+static int read_parts(struct step_save *s, const struct gather *g,
+                      const struct index_cache *cache, struct parts *p, struct error *e)
 {
     enum { READERS = 16 };
-    struct reading r = {s, g, p};
+    struct reading r = {s, g, cache, p};
     const struct crowd crowd = {.n_threads = step_save_io(s)->is_shared ? READERS : 1,
                                 .work = read_rank, .arg = &r};
 
     p->all = calloc((size_t)g->n_ranks + 1, sizeof(*p->all));
-    if (!p->all || g->n_ranks == 0) {
+    p->tables = calloc((size_t)g->n_ranks + 1, sizeof(*p->tables));
+    if (!p->all || !p->tables || g->n_ranks == 0) {
         return error_set(e, g->n_ranks ? ENOMEM : EINVAL, "commit");
     }
     p->n = g->n_ranks;
     return crowd_run(&crowd, p->n, e);
 }
 
+/* With the pieces of all, where those of any are new. */
+static int read_all(struct step_save *s, const struct gather *g,
+                    const struct index_cache *cache, struct parts *p, struct error *e)
+{
+    const struct index_cache none = {0};
+    int rc = read_parts(s, g, cache, p, e);
+
+    if (rc == 0 && p->is_new && cache->index) {
+        parts_release(p);
+        rc = read_parts(s, g, &none, p, e);
+    }
+    return rc;
+}
+
 /* --- the index --- */
 
-static int put_index(struct step_save *s, const struct parts *p,
-                     struct manifest_file *file, struct error *e)
+static int make_index(struct index_cache *cache, struct parts *p, struct error *e)
 {
-    _cleanup_(index) struct index *x = NULL;
-    const char *data;
-    size_t len;
-    int rc = index_create(p->all, p->n, &x, e);
+    struct index *x = p->is_new ? NULL : index_cache_renew(cache, p->all, p->n);
+    int rc;
 
-    if (rc < 0) {
-        return rc;
+    if (x) {
+        return 0;
     }
-    data = index_bytes(x, &len);
+    rc = index_create(p->all, p->n, &x, e);
+    if (rc == 0) {
+        index_cache_put(cache, x, take_ptr(&p->tables), p->n);
+    }
+    return rc;
+}
+
+static int put_index(struct step_save *s, const struct index *x, struct manifest_file *file,
+                     struct error *e)
+{
+    size_t len;
+    const char *data = index_bytes(x, &len);
+
     str_copy(file->name, sizeof(file->name), STEP_INDEX);
     file->bytes = len;
     if (digest_of_file(data, len, &file->digest) < 0) {
@@ -273,13 +317,18 @@ int gather_commit(struct step_save *s, const struct gather *g, struct error *e)
 {
     __attribute__((cleanup(parts_release))) struct parts p = {0};
     _manifest_ struct manifest m = {0};
-    int rc = read_parts(s, g, &p, e);
+    _index_cache_ struct index_cache own = {0};
+    struct index_cache *cache = g->cache ? g->cache : &own;
+    int rc = read_all(s, g, cache, &p, e);
 
     rc = rc < 0 ? rc : choose_token(s, g, &m.token, e);
     rc = rc < 0 ? rc : fill_manifest(g, &p, &m, e);
     rc = rc < 0 ? rc : clear_way(s, e);
-    rc = rc < 0 ? rc : put_index(s, &p, &m.files[m.index], e);
-    return rc < 0 ? rc : step_save_commit(s, &m, e);
+    rc = rc < 0 ? rc : make_index(cache, &p, e);
+    rc = rc < 0 ? rc : put_index(s, cache->index, &m.files[m.index], e);
+    rc = rc < 0 ? rc : step_save_commit(s, &m, e);
+    index_cache_trim(cache, INDEX_CACHE_MAX_BYTES);
+    return rc;
 }
 
 void gather_tidy(struct step_save *s, uint32_t n_ranks)

@@ -8,6 +8,7 @@
 #define MUSTER_CKPT_GATHER_H
 
 #include "base/error.h"
+#include "ckpt/index_cache.h"
 #include "ckpt/step.h"
 
 #include <stdint.h>
@@ -18,6 +19,7 @@ struct gather {
     uint32_t generation;
     uint64_t token; /* at least: of saves of one step the newest has the highest */
     uint32_t n_ranks;
+    struct index_cache *cache; /* of saves before this one, and then of this one; NULL: none */
 };
 
 /* All files of all ranks are in `s` and synced; what another one had made of them, who came

@@ -29,6 +29,7 @@
 #include "ckpt/box.h"
 #include "ckpt/dtype.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -85,6 +86,10 @@ struct part;
  * tile it, or lie in no block of their file, which `e` tells with the tensor and the place;
  * -ENOMEM. */
 int index_create(const struct part *parts, size_t n, struct index **ret, struct error *e);
+
+/* One that was created becomes that of other bytes in the same places: with the digests that
+ * these parts have. False, and it is as it was: their files have other numbers of blocks. */
+bool index_renew(struct index *x, const struct part *parts, size_t n);
 
 /* Its encoded form, valid as long as it. One that was created begins with a page. */
 const char *index_bytes(const struct index *x, size_t *ret_len);

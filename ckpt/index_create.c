@@ -192,3 +192,16 @@ int index_create(const struct part *parts, size_t n, struct index **ret, struct 
     }
     return rc;
 }
+
+bool index_renew(struct index *x, const struct part *parts, size_t n)
+{
+    bool is_alike = n == x->f;
+
+    for (size_t f = 0; f < n && is_alike; f++) {
+        is_alike = parts[f].n_blocks == x->block_ends[f] - (f ? x->block_ends[f - 1] : 0);
+    }
+    if (is_alike) {
+        fill_blocks(x, parts);
+    }
+    return is_alike;
+}

@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "ckpt/box.h"
 #include "ckpt/commit.h"
+#include "ckpt/digest.h"
 #include "ckpt/dtype.h"
 
 #include <stdbool.h>
@@ -79,6 +80,12 @@ void part_seal(struct buf *b);
  * blocks as it needs. */
 int part_decode(const void *data, size_t len, struct part *ret,
                 struct error *e);
+
+/* The same of all but its pieces, of which `ret` has none: of those, and of the length of
+ * their file, *ret_table is the digest. Where part_decode() has taken one before that has the
+ * same, it would make the same pieces again. */
+int part_decode_brief(const void *data, size_t len, struct part *ret, struct digest *ret_table,
+                      struct error *e);
 
 /* An encoded part, once its file's digests are known: with those in it, in a buffer that
  * was empty. 0, -ERR_FORMAT (cut, damaged, or of a file of another length), -ENOMEM. What

@@ -16,6 +16,7 @@
 
 struct direct {
     struct step_save *save; /* NULL: none is open */
+    struct index_cache cache; /* rank 0's */
 };
 
 static void close_save(struct direct *d)
@@ -108,9 +109,12 @@ static int put(void *self, const struct save_job *job, struct error *e)
 static int commit(void *self, const struct save_job *job, struct error *e)
 {
     struct direct *d = self;
+    struct gather gather = job->gather;
     char name[STEP_NAME_BYTES];
-    int rc = gather_commit(d->save, &job->gather, e);
+    int rc;
 
+    gather.cache = &d->cache;
+    rc = gather_commit(d->save, &gather, e);
     if (rc == 0) {
         gather_tidy(d->save, job->gather.n_ranks);
     }
@@ -154,8 +158,11 @@ static int reached(void *self, const char *uuid, enum muster_ckpt_level level,
 
 static void destroy(void *self)
 {
-    close_save(self);
-    free(self);
+    struct direct *d = self;
+
+    close_save(d);
+    index_cache_release(&d->cache);
+    free(d);
 }
 
 static const struct save_ops direct_ops = {

@@ -170,6 +170,7 @@ static void free_lead(struct lead_snap *l)
         lead_save_free(s);
     }
     reread_gate_destroy(&l->check.gate);
+    index_cache_release(&l->index);
     free(l);
 }
 

@@ -68,6 +68,7 @@ static void test_facts(struct lead_snap_bed *b)
     is_str(b->commit.avoided, "step-3\n", "and those that nobody starts from");
     ok(c->office == &b->lead->office && c->lease && c->strays == &b->lead->strays,
        "as long as this agent leads, and the directory is its own");
+    ok(c->gather.cache == &b->lead->index, "with the index of the save before");
     ok(c->known_ms == b->now_ms, "by what was heard until now");
     is_int(b->n_took[INTERVAL_DISK], 1, "it was on its way to the disk");
     ok(b->took > 4.9 && b->took < 5.1, "for as many seconds");

@@ -109,7 +109,8 @@ struct lead_snap {
     uint64_t where_ms;
     struct office office; /* the threads ask it */
     unsigned n_works;  /* one at a time: a disk that hangs takes one thread */
-    struct snap_strays strays; /* that one's, while there is one */
+    struct snap_strays strays; /* that one's, while there is one; and ... */
+    struct index_cache index;  /* ... this */
     bool is_asked, asks_saves; /* else for what is removed only */
     bool is_ending; /* the run: nothing more is saved */
     bool is_dying;
