@@ -18,14 +18,13 @@
 static struct digest digest_of_table(const struct array fields[PART_N_FIELDS],
                                      uint64_t file_bytes)
 {
-    uint64_t all[3 * PART_BLOCKS + 1];
+    uint64_t all[2 * PART_BLOCKS + 1];
     size_t n = 0;
 
     for (size_t i = 0; i < PART_BLOCKS; i++) {
         size_t element = dtype_bits(fields[i].dtype) / 8;
         struct digest d = digest_of(*fields[i].data, fields[i].n * element);
 
-        all[n++] = fields[i].n;
         all[n++] = d.high;
         all[n++] = d.low;
     }

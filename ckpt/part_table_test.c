@@ -29,12 +29,15 @@ static struct digest table_of(const struct part *p)
 
 static void test_rest(void)
 {
+    const uint64_t blocks[3] = {77, 78, 79};
     struct part p = part_bed_example();
     _part_ struct part brief = {0};
     _buf_ struct buf b = {0};
     struct digest table;
     struct error e = {0};
 
+    p.blocks = (uint64_t *)(uintptr_t)blocks;
+    p.n_blocks = 3;
     part_bed_encode(&p, &b);
     is_int(part_decode_brief(b.data, b.len, &brief, &table, &e), 0, "in brief: %s", e.text);
     ok(brief.n_pieces == 0 && !brief.pieces, "it has no pieces");
@@ -42,7 +45,8 @@ static void test_rest(void)
     ok(brief.step == 12 && brief.rank == 1 && brief.n_ranks == 2 && brief.node == 1 &&
            brief.file_bytes == 4133,
        "step, ranks, node, length of the file");
-    ok(brief.n_blocks == 1 && brief.blocks[0] == 77, "digests of its blocks");
+    ok(brief.n_blocks == 3 && brief.blocks[0] == 77 && brief.blocks[2] == 79,
+       "digests of its blocks");
     ok(brief.n_blobs == 1 && brief.blobs[0].is_per_rank, "blobs");
     is_str(brief.blobs[0].name, "rng", "by their names");
     is_str(brief.state, "{\"a\":1}", "and the state");
