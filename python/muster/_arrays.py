@@ -126,13 +126,19 @@ def dtype_of(name: str, value: Any) -> int:
     return number
 
 
+@functools.lru_cache(maxsize=1)
+def _torch_types(torch: Any) -> Dict[str, Any]:
+    """Those that this PyTorch has, by their names in files."""
+    return {v: getattr(torch, k) for k, v in reversed(_TORCH.items()) if hasattr(torch, k)}
+
+
 def torch_dtype(name: str, dtype: str) -> Any:
     """PyTorch's for a tensor, by the type's name in files."""
     try:
         import torch
     except ImportError as error:
         raise ImportError(f"'{name}' was a tensor of PyTorch: {error}") from error
-    found = getattr(torch, next((k for k, v in _TORCH.items() if v == dtype), ""), None)
+    found = _torch_types(torch).get(dtype)
     if found is None:
         raise TypeError(f"'{name}' is of type {dtype}, which this PyTorch ({torch.__version__}) has not")
     return found
@@ -197,6 +203,7 @@ def memory_of(
 class Plain(NamedTuple):
     dtype: int
     place: Tuple[int, Tuple[int, ...], Any]  # address, shape, and the type as PyTorch has it
+    size: int  # in bytes
 
 
 @functools.lru_cache(maxsize=256)
@@ -217,8 +224,8 @@ def _plain_type(dtype: Any) -> Optional[Tuple[int, int]]:
 
 def plain_of(value: Any) -> Optional[Plain]:
     """What nearly all of a state is: a dense tensor on the CPU, in row-major order, of which all
-    there is to be known for saving it costs a tenth of the time that it takes in general. None:
-    it is another one, is empty, or memory_of() has something to say of it."""
+    there is to be known costs a tenth of the time that it takes in general. None: it is another
+    one, is empty, or memory_of() has something to say of it."""
     layout = _plain_layout(value.__class__)
     if layout is None or value.layout is not layout or not value.is_cpu or value.is_nested:
         return None
@@ -229,7 +236,7 @@ def plain_of(value: Any) -> Optional[Plain]:
     there = getattr(value, "untyped_storage", value.storage)().nbytes()
     if (value.storage_offset() + count) * kind[1] > there:
         return None
-    return Plain(kind[0], (value.data_ptr(), tuple(value.shape), value.dtype))
+    return Plain(kind[0], (value.data_ptr(), tuple(value.shape), value.dtype), count * kind[1])
 
 
 def place_of(value: Any) -> Any:
@@ -244,11 +251,22 @@ def place_of(value: Any) -> Any:
     return (value.ctypes.data, value.shape, value.strides, value.dtype) if value.size else None
 
 
-def extent_of(value: Any) -> Optional[Tuple[str, int, int]]:
-    """Of which device, and from where to where, its memory reaches; None for what has
-    none, or is refused."""
+class Extent(NamedTuple):
+    """From where to where memory reaches, of which device, and what it is there."""
+
+    device: str
+    begin: int
+    end: int
+    place: Any
+
+
+def extent_of(value: Any, plain: Optional[Plain] = None) -> Optional[Extent]:
+    """None for what has none, or is refused. `plain`: what plain_of() has said of it."""
+    if plain is not None:
+        return Extent("cpu", plain.place[0], plain.place[0] + plain.size, plain.place)
     is_torch = library_of(value) == "torch"
-    if (is_torch and _refusal(value)) or place_of(value) is None:
+    place = None if is_torch and _refusal(value) else place_of(value)
+    if place is None:
         return None
     if is_torch:
         size, begin, device = value.element_size(), value.data_ptr(), str(value.device)
@@ -256,23 +274,23 @@ def extent_of(value: Any) -> Optional[Tuple[str, int, int]]:
     else:
         size, begin, device = value.itemsize, value.ctypes.data, "cpu"
         steps = [(n - 1) * s for n, s in zip(value.shape, value.strides)]
-    return device, begin + sum(s for s in steps if s < 0), begin + sum(s for s in steps if s > 0) + size
+    return Extent(device, begin + sum(s for s in steps if s < 0), begin + sum(s for s in steps if s > 0) + size, place)
 
 
-def entangled(values: Sequence[Any]) -> Set[int]:
+def entangled(extents: Sequence[Optional[Extent]]) -> Set[int]:
     """Which of them reach into each other's memory without being the same: views of one
     storage that overlap. Such as only take turns in it may be among them."""
-    extents = [(extent_of(v), i) for i, v in enumerate(values)]
     found: Set[int] = set()
     group: List[int] = []
     places: Set[Any] = set()
     device, reach = "", 0
-    for extent, i in sorted((e, i) for e, i in extents if e is not None):
-        if extent[0] != device or extent[1] >= reach:
-            group, places, device, reach = [], set(), extent[0], 0
+    there = ((e.device, e.begin, e.end, i, e.place) for i, e in enumerate(extents) if e is not None)
+    for own, begin, end, i, place in sorted(there, key=lambda t: t[:4]):
+        if own != device or begin >= reach:
+            group, places, device, reach = [], set(), own, 0
         group.append(i)
-        places.add(place_of(values[i]))
-        reach = max(reach, extent[2])
+        places.add(place)
+        reach = max(reach, end)
         if len(places) > 1:
             found.update(group)
             group = []

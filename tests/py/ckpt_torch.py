@@ -166,6 +166,9 @@ def overlapping(c):
         state = {"flat": torch.arange(30.0), "head": torch.arange(12.0), "tail": torch.arange(10.0, 30), "n": np.arange(9), "m": np.arange(4, 9)}
         c.save(7, {**state, name: other})
         ok(raises(ValueError, lambda: c.load(7, into=into), "overlap in memory", "differ"), f"and where '{name}' does not, that is told")
+    wide = torch.zeros(30)
+    c.save(7, {"all": torch.arange(30.0), "first": torch.arange(3.0), "far": torch.arange(20.0, 25) + 1})
+    ok(raises(ValueError, lambda: c.load(7, into={"all": wide, "first": wide[:3], "far": wide[20:25]}), "overlap in memory", "differ"), "nor in one behind another one's end, in the memory of all")
     c.save(7, {"a": torch.zeros(5, 3), "b": torch.ones(5, 3)})
     whole = torch.full((5, 6), 7.0)
     c.load(7, into={"a": whole[:, ::2], "b": whole[:, 1::2]})

@@ -365,12 +365,11 @@ class Handle:
         registered: Dict[str, Registered] = {}
         ties: Dict[str, str] = {}
         plain = _PlainTensors(self)
-        placed = {name: _placed.parts_of(name, value) for name, value in tensors.items()} if is_written else {}
-        locals_ = [part.local for _, parts in placed.values() for part in parts]
-        tangled = {id(locals_[i]) for i in _arrays.entangled(locals_)} if is_written else set()
+        known_of = {name: _arrays.plain_of(value) for name, value in tensors.items()}
+        placed, tangled = _look(tensors, known_of) if is_written else ({}, set())
         for name, value in tensors.items():
-            known = None if is_written else _arrays.plain_of(value)
-            if known is not None:
+            known = known_of[name]
+            if known is not None and not is_written:
                 other = first.setdefault(known.place, (name, value))
                 if other[0] != name:
                     ties[name] = other[0]
@@ -379,7 +378,12 @@ class Handle:
                 self._read.append((name, kept, known.place[0]))
                 registered[name] = plain.register(name, known)
                 continue
-            shape, parts = placed[name] if is_written else _placed.parts_of(name, value)
+            if known is not None and id(value) not in tangled and first.setdefault(known.place, (name, value))[0] == name:
+                self._held.append(value)
+                self._written.append(value)
+                registered[name] = plain.register(name, known)
+                continue
+            shape, parts = placed[name] if name in placed else _placed.parts_of(name, value)
             dtype = _arrays.dtype_of(name, value)
             registered[name] = Registered(lib.DTYPES[dtype], shape)
             for part in parts:
@@ -522,6 +526,23 @@ class Handle:
         if -rc == ETIMEDOUT:
             raise TimeoutError(ETIMEDOUT, text)
         raise CheckpointError(-rc, text or os.strerror(-rc))
+
+
+def _look(
+    tensors: Dict[str, Any], known_of: Dict[str, Optional[_arrays.Plain]]
+) -> Tuple[Dict[str, Tuple[List[int], List[_placed.Part]]], Set[int]]:
+    """Before anything of them is loaded: what is here of those that are not plain, and which of
+    all, by id(), reach into the memory of others."""
+    placed: Dict[str, Tuple[List[int], List[_placed.Part]]] = {}
+    there: List[Tuple[Any, Optional[_arrays.Extent]]] = []
+    for name, value in tensors.items():
+        known = known_of[name]
+        if known is not None:
+            there.append((value, _arrays.extent_of(value, known)))
+            continue
+        placed[name] = _placed.parts_of(name, value)
+        there += [(part.local, _arrays.extent_of(part.local)) for part in placed[name][1]]
+    return placed, {id(there[i][0]) for i in _arrays.entangled([extent for _, extent in there])}
 
 
 class _PlainTensors:
