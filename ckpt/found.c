@@ -21,6 +21,7 @@ const char *found_kind_name(enum found_kind kind)
         [FOUND_MEGATRON] = "megatron",
         [FOUND_MODEL] = "hf-model",
         [FOUND_DCP] = "dcp",
+        [FOUND_TORCH_DIR] = "torch-dir",
         [FOUND_TORCH] = "torch",
         [FOUND_SAFETENSORS] = "safetensors",
     };
@@ -307,6 +308,8 @@ static int check_inside(struct io *io, int fd, const struct found *f,
         return found_check_megatron(io, fd, is_deep, ret, e);
     case FOUND_MODEL:
         return found_check_model(io, fd, is_deep, ret, e);
+    case FOUND_TORCH_DIR:
+        return found_check_plain(io, fd, f->world, is_deep, ret, e);
     default:
         return found_check_dcp(io, fd, f->world, is_deep, ret, e);
     }
@@ -340,6 +343,7 @@ int found_check(struct io *io, int dir, const struct found *f, bool is_deep,
     case FOUND_MEGATRON:
     case FOUND_MODEL:
     case FOUND_DCP:
+    case FOUND_TORCH_DIR:
         return check_directory(io, dir, f, is_deep, ret, e);
     case FOUND_TORCH:
     case FOUND_SAFETENSORS:

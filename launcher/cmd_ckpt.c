@@ -105,11 +105,11 @@ static struct found_set *sets_of(const char *path, int dir, struct found *all, s
 
 /* Of several files that are one each is told by itself, but where one is missing none of
  * them is whole. */
-static void look_beside(const struct found *f, const struct found_set *set,
-                        struct ckpt_look *l)
+static void look_beside(int dir, const struct found *all, size_t n,
+                        const struct found_set *sets, size_t i, struct ckpt_look *l)
 {
-    if (l->rc == 0 && set->is_short) {
-        l->rc = found_tell_short(f, &l->why);
+    if (l->rc == 0 && sets[i].is_short) {
+        l->rc = found_tell_short_in(io_system(), dir, all, n, sets, i, &l->why);
     }
 }
 
@@ -143,7 +143,7 @@ static int report(const struct ckpt_options *o, const struct option_args *args,
             continue;
         }
         look_at(dir, &all[i], is_deep, &l);
-        look_beside(&all[i], &sets[i], &l);
+        look_beside(dir, all, n, sets, i, &l);
         /* One by its path, or by its name, is told whatever has become of it. */
         if (n == 1 || args->words.n > 2 || !has_gone(dir, &l)) {
             ckpt_report_add(&r, &l);
@@ -160,7 +160,7 @@ static int check_set(int dir, const struct found *all, size_t n, const struct fo
 {
     *ret = (struct ckpt_look){.name = all[first].name};
     if (sets[first].is_short) {
-        ret->rc = found_tell_short(&all[first], &ret->why);
+        ret->rc = found_tell_short_in(io_system(), dir, all, n, sets, first, &ret->why);
         return ret->rc;
     }
     look_at(dir, &all[first], true, ret);

@@ -266,6 +266,8 @@ static void keep_some(struct ckpt_watch *c)
     }
 }
 
+/* Of several files that are written one after the other each is whole as it comes: what
+ * older ones have is awaited. */
 static void look(struct ckpt_watch *c)
 {
     struct error e = {0};
@@ -281,8 +283,10 @@ static void look(struct ckpt_watch *c)
     }
     entry = watch_next(&c->watch, c->keep->keep > 1 ? (size_t)c->keep->keep : 1);
     if (entry && watch_check(&c->watch, c->dir, entry) == 0) {
-        say_whole(c, entry);
-        c->has_new = true;
+        if (!entry->set.lacks_parts) {
+            say_whole(c, entry);
+            c->has_new = true;
+        }
     } else if (!entry && c->has_new) {
         c->has_new = false;
         keep_some(c);
