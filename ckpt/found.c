@@ -275,6 +275,22 @@ int found_list(struct io *io, int dir, struct found **ret, size_t *ret_n,
     return 0;
 }
 
+int found_count_names(struct io *io, int dir, size_t *ret_n, size_t *ret_n_likely)
+{
+    _strlist_ struct strlist names = {0};
+    int rc = found_names(io, dir, &names, NULL);
+
+    *ret_n = *ret_n_likely = 0;
+    for (size_t i = 0; i < names.n; i++) {
+        bool is = names.items[i][0] != '.' && !strstr(names.items[i], FOUND_ASIDE);
+        uint64_t step;
+
+        *ret_n += is;
+        *ret_n_likely += is && found_says_time(names.items[i], &step);
+    }
+    return rc;
+}
+
 /* --- checking --- */
 
 static int check_muster(struct io *io, int dir, const struct found *f,

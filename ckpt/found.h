@@ -163,6 +163,10 @@ struct found_facts {
  * errors of reading. */
 int found_check(struct io *io, int dir, const struct found *f, bool is_deep,
                 struct found_facts *ret, struct error *e);
+/* How many names are there that neither begin with a dot nor were set aside; of so many it
+ * seems by their names that they are checkpoints: they say a step or an epoch. -errno. */
+int found_count_names(struct io *io, int dir, size_t *ret_n, size_t *ret_n_likely);
+
 /* What it says, in a word: "whole", "unfinished", "damaged", "unreadable". */
 const char *found_state_name(int rc);
 

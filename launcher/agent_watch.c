@@ -55,6 +55,7 @@ struct lead_watch {
     char avoided[AVOID_LINES_BYTES];
     char held[PATH_MAX];
     bool has_news; /* so that an answer without a path is worth a word */
+    int64_t n_others; /* of that answer: what is there that is not known */
 };
 
 static void event(struct lead_watch *w, const char *name, const char *fmt, ...)
@@ -115,8 +116,12 @@ bool lead_watch_has(const struct lead_watch *w, const char *path)
 
 static void answer(struct lead_watch *w, const char *path, int64_t step)
 {
-    char text[32] = "";
+    char text[32] = "", others[128] = "";
 
+    if (w->n_others > 0) {
+        snprintf(others, sizeof(others), ": of %" PRId64 " entr%s none is one that muster knows "
+                 "(the kinds are in muster-ckpt(1))", w->n_others, w->n_others == 1 ? "y" : "ies");
+    }
     if (step >= 0) {
         snprintf(text, sizeof(text), " (step %" PRId64 ")", step);
     }
@@ -127,7 +132,7 @@ static void answer(struct lead_watch *w, const char *path, int64_t step)
               w->generation, path, text);
     } else if (w->has_news && !w->avoided[0]) {
         event(w, "checkpoint_chosen", "generation %u starts without a "
-              "checkpoint: there is none in %s", w->generation, w->path);
+              "checkpoint: there is none in %s%s", w->generation, w->path, others);
     }
     w->has_news = true; /* from now on there should be one */
     w->is_asked = false;
@@ -160,6 +165,8 @@ static void take_chosen(struct lead_watch *w, const json_t *o)
     if (!w->is_asked) {
         return;
     }
+    w->n_others = json_integer_value(json_object_get(o, "others"));
+    w->has_news |= json_is_true(json_object_get(o, "likely"));
     if (json_is_true(json_object_get(o, "trouble"))) { /* which was told */
         answer(w, w->told, w->told_step);
         return;
@@ -497,6 +504,7 @@ bool lead_watch_ask(struct lead_watch *w, const struct order *order,
     str_copy(w->told, sizeof(w->told), told);
     w->told_step = step;
     w->told_is_broken = false;
+    w->n_others = 0;
     if (w->pid < 0 && start_child(w, &e) < 0) {
         event(w, "checkpoint_trouble", "%s", e.text);
         return false;

@@ -121,6 +121,13 @@ static bool has_gone(int dir, const struct ckpt_look *l)
            errno == ENOENT;
 }
 
+static size_t count_others(int dir)
+{
+    size_t n = 0, n_likely;
+
+    return found_count_names(io_system(), dir, &n, &n_likely) < 0 ? 0 : n;
+}
+
 static int report(const struct ckpt_options *o, const struct option_args *args,
                   int dir, struct found *all, size_t n, bool is_deep)
 {
@@ -149,6 +156,7 @@ static int report(const struct ckpt_options *o, const struct option_args *args,
             ckpt_report_add(&r, &l);
         }
     }
+    r.n_others = n == 0 ? count_others(dir) : 0;
     return is_deep ? ckpt_report_verdict(&r, o->format)
                    : ckpt_report_print(&r, o->format);
 }
@@ -234,7 +242,10 @@ static int last_valid(const char *path, bool is_itself, int dir, struct found **
         rc = look_for_valid(path, is_itself, dir, *all, *n);
     } while (rc == NONE_VALID && !is_itself && ++n_looks < MAX_LOOKS && has_changed(dir, all, n));
     if (rc == NONE_VALID) {
-        fprintf(stderr, "muster: no valid checkpoint in %s\n", path);
+        _buf_ struct buf none = {0};
+
+        buf_printf(&none, "no valid checkpoint in %s", path);
+        ckpt_tell_none(buf_str(&none), *n == 0 ? count_others(dir) : 0);
         rc = EXIT_FAILED;
     }
     return rc;

@@ -478,6 +478,17 @@ own.d/step_100' 'older ones go' || show
     is "$(ls own.d | paste -sd' ')" '1000 2024 epoch_3 run_3 step_150.tmp step_400' 'and nothing else'
 }
 
+# Where nothing is known it is said how much is there.
+test_nothing_known() {
+    mkdir -p odd.d/run_1
+    echo words >odd.d/notes.txt
+    run "$MUSTER" ckpt ls odd.d
+    is "$status:$(cat err)" '0:muster: no checkpoints: of 2 entries none is one that muster knows (the kinds are in muster-ckpt(1))' \
+        'by ls' || show
+    run "$MUSTER" ckpt last-valid odd.d
+    like "$(cat err)" 'no valid checkpoint in odd.d: of 2 entries none is one' 'and by last-valid'
+}
+
 test_usage() {
     fresh
     run "$MUSTER" ckpt prove d

@@ -223,4 +223,13 @@ step_10 torch-dir 10 whole' 'all are listed' || show
     told number checkpoint_broken '/20 is unfinished: .*set aside as 20.broken' 'a name that is a number'
 }
 
+# What is called as a checkpoint, and is not known, is no silence.
+test_nothing_known() {
+    mkdir -p odd/step_9/weights odd/notes
+    run "$MUSTER" run --allow-run-as-root --name odd --nproc-per-node 1 --set checkpoint.watch=odd -- true
+    is "$status" 0 'the run succeeds' || show
+    told odd checkpoint_chosen 'generation 1 starts without a checkpoint: there is none in [^ ]*/odd: of 2 entries none is one that muster knows' \
+        'that none of what is there is known is told'
+}
+
 run_cases

@@ -221,6 +221,21 @@ test_plain() {
     like "$(said passed why)" 'step_20, which is whole, has optim.pt' 'and why'
 }
 
+# Who has other things there hears of how many.
+test_others() {
+    rm -rf d
+    mkdir -p d/run_1 d/step_3.broken d/.hidden
+    echo x >d/notes.txt
+    watch choose -- d
+    is "$(said chosen)" '{"op":"chosen","n":0,"others":2,"likely":false}' 'what is not known is counted' || show
+    mkdir d/step_9
+    watch choose -- d
+    is "$(said chosen)" '{"op":"chosen","n":0,"others":3,"likely":true}' 'and whether it is called as one' || show
+    made
+    watch choose -- d
+    is "$(said chosen others)" none 'not where some are' || show
+}
+
 # What was read goes as soon as nobody reads it, and not with the next one that is saved.
 test_hold() {
     made
