@@ -109,6 +109,31 @@ static const char *name_in(const struct lead_watch *w, const char *path)
                ? path + n + 1 : NULL;
 }
 
+/* The name in the directory of what that path is, or lies in, as a file of a checkpoint that
+ * is a directory does: a program may tell of that. False: it is not there. */
+static bool entry_of(const struct lead_watch *w, const char *path, char ret[FOUND_NAME_BYTES])
+{
+    size_t n = strlen(w->path), len;
+
+    if (strncmp(path, w->path, n) != 0 || path[n] != '/') {
+        return false;
+    }
+    len = strcspn(path + n + 1, "/");
+    if (len == 0 || len >= FOUND_NAME_BYTES) {
+        return false;
+    }
+    memcpy(ret, path + n + 1, len);
+    ret[len] = '\0';
+    return true;
+}
+
+static bool lies_in(const char *path, const char *in)
+{
+    size_t n = strlen(in);
+
+    return n > 0 && strncmp(path, in, n) == 0 && path[n] == '/';
+}
+
 bool lead_watch_has(const struct lead_watch *w, const char *path)
 {
     return w && name_in(w, path);
@@ -148,6 +173,9 @@ static bool told_is_better(const struct lead_watch *w, const char *path,
     }
     if (avoided_has_path(w->avoided, w->told)) {
         return !path[0] && (n == 0 || !name_in(w, w->told));
+    }
+    if (lies_in(w->told, path)) {
+        return true; /* the program says what of it it wants */
     }
     if (name_in(w, w->told)) {
         return n == 0; /* of a kind that is not known here */
@@ -191,13 +219,13 @@ static void take_passed(struct lead_watch *w, const json_t *o)
     const char *why = json_string_value(json_object_get(o, "why"));
     const char *aside = json_string_value(json_object_get(o, "aside"));
     const char *not = json_string_value(json_object_get(o, "aside_why"));
-    const char *told = name_in(w, w->told);
+    char told[FOUND_NAME_BYTES];
 
     if (!name || !state || !why) {
         return;
     }
     w->has_news = true;
-    w->told_is_broken |= told && strcmp(told, name) == 0;
+    w->told_is_broken |= entry_of(w, w->told, told) && strcmp(told, name) == 0;
     event(w, "checkpoint_broken", "%s/%s is %s: %s; %s%s", w->path, name, state,
           why, aside ? "set aside as " : "passed over", aside ? aside : "");
     if (not) {
@@ -421,9 +449,9 @@ static bool tell_avoided(const struct lead_watch *w)
     str_copy(lines, sizeof(lines), w->avoided);
     buf_printf(&b, "avoid\n");
     for (char *line; (line = strsep(&rest, "\n"));) {
-        const char *name = name_in(w, line);
+        char name[FOUND_NAME_BYTES];
 
-        if (name && strlen(name) < FOUND_NAME_BYTES) {
+        if (entry_of(w, line, name)) {
             buf_printf(&b, "avoid %s\n", name);
         }
     }
@@ -432,11 +460,10 @@ static bool tell_avoided(const struct lead_watch *w)
 
 static bool tell_held(const struct lead_watch *w)
 {
-    const char *name = name_in(w, w->held);
+    char name[FOUND_NAME_BYTES];
     _buf_ struct buf b = {0};
 
-    buf_printf(&b, "hold %s\n",
-               name && strlen(name) < FOUND_NAME_BYTES && !strchr(name, '\n') ? name : "");
+    buf_printf(&b, "hold %s\n", entry_of(w, w->held, name) && !strchr(name, '\n') ? name : "");
     return tell(w, buf_str(&b));
 }
 

@@ -232,4 +232,13 @@ test_nothing_known() {
         'that none of what is there is known is told'
 }
 
+# A program that tells of a file in it starts from that.
+test_torch_dir_told() {
+    need_torch
+    export PYTHONPATH=$MUSTER_SRCDIR/python LIBMUSTER=$MUSTER_BUILDDIR/.libs/libmuster.so.0
+    plain said step_%d between step_10/model.pt --told
+    plain early step_%d within step_10 --early
+    unset PYTHONPATH LIBMUSTER
+}
+
 run_cases
