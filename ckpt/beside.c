@@ -193,7 +193,7 @@ static enum verdict judge(struct io *io, const char *path)
         return IS_UNKNOWN;
     }
     if (found_check(io, dir, &f, false, &facts, NULL) == 0) {
-        return IS_WHOLE;
+        return found_lacks_parts(io, dir, &f) ? IS_BROKEN : IS_WHOLE;
     }
     return facts.is_foreign ? IS_UNKNOWN : IS_BROKEN; /* .ckpt is whose it wants to be */
 }

@@ -117,6 +117,25 @@ static void test_files(void)
     find("own/at-20/model", BESIDE_NONE, "", "what is called as a file is no directory");
 }
 
+/* A directory of a script's own that lacks what others have is not the one before. */
+static void test_plain(void)
+{
+    struct error e = {0};
+    struct beside b;
+    char path[PATH_MAX], want[PATH_MAX];
+
+    put("plain/step_10/model.safetensors", 0, 9);
+    put("plain/step_10/optim.safetensors", 0, 9);
+    put("plain/step_20/model.safetensors", 0, 5);
+    put("plain/step_30/model.safetensors", 0, 1);
+    put("plain/step_30/optim.safetensors", 0, 1);
+    snprintf(path, sizeof(path), "%s/plain/step_30", dir);
+    snprintf(want, sizeof(want), "%s/plain/step_10", dir);
+    is_int(beside_older(io_system(), path, "", &b, &e), 0, "an older one%s", e.text);
+    is_str(b.path, want, "that is whole");
+    ok(b.is_whole && b.step == 10, "as is known");
+}
+
 /* What may be read says more than what is newer. */
 static void test_one_is_read(void)
 {
@@ -333,6 +352,7 @@ int main(void)
     test_files();
     test_one_is_read();
     test_pipe();
+    test_plain();
     test_known_formats();
     test_directories();
     test_older();

@@ -295,6 +295,7 @@ static int open_any(struct contents *c, int dir, struct error *e)
     case FOUND_TRAINER:
     case FOUND_ACCELERATE:
     case FOUND_MODEL:
+    case FOUND_TORCH_DIR:
         return open_directory(c, dir, e);
     case FOUND_DCP:
         c->why_no_tensors = "their names and shapes are in .metadata, a pickle, "
@@ -327,7 +328,8 @@ int contents_open(struct io *io, int dir, const struct found *f,
         c.why_no_tensors = "its files are of torch.save, pickles which muster does not "
                            "run, or have pieces of tensors of each rank";
     }
-    if ((f->kind == FOUND_TRAINER || f->kind == FOUND_ACCELERATE) &&
+    if ((f->kind == FOUND_TRAINER || f->kind == FOUND_ACCELERATE ||
+         f->kind == FOUND_TORCH_DIR) &&
         c.n_tensors == 0) {
         c.why_no_tensors = "there are no safetensors files in it; those of "
                            "torch.save are pickles, which muster does not run";

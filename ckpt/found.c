@@ -21,6 +21,7 @@ const char *found_kind_name(enum found_kind kind)
         [FOUND_MEGATRON] = "megatron",
         [FOUND_MODEL] = "hf-model",
         [FOUND_DCP] = "dcp",
+        [FOUND_TORCH_DIR] = "torch-dir",
         [FOUND_TORCH] = "torch",
         [FOUND_SAFETENSORS] = "safetensors",
     };
@@ -274,6 +275,22 @@ int found_list(struct io *io, int dir, struct found **ret, size_t *ret_n,
     return 0;
 }
 
+int found_count_names(struct io *io, int dir, size_t *ret_n, size_t *ret_n_likely)
+{
+    _strlist_ struct strlist names = {0};
+    int rc = found_names(io, dir, &names, NULL);
+
+    *ret_n = *ret_n_likely = 0;
+    for (size_t i = 0; i < names.n; i++) {
+        bool is = names.items[i][0] != '.' && !strstr(names.items[i], FOUND_ASIDE);
+        uint64_t step;
+
+        *ret_n += is;
+        *ret_n_likely += is && found_says_time(names.items[i], &step);
+    }
+    return rc;
+}
+
 /* --- checking --- */
 
 static int check_muster(struct io *io, int dir, const struct found *f,
@@ -307,6 +324,8 @@ static int check_inside(struct io *io, int fd, const struct found *f,
         return found_check_megatron(io, fd, is_deep, ret, e);
     case FOUND_MODEL:
         return found_check_model(io, fd, is_deep, ret, e);
+    case FOUND_TORCH_DIR:
+        return found_check_plain(io, fd, f->world, is_deep, ret, e);
     default:
         return found_check_dcp(io, fd, f->world, is_deep, ret, e);
     }
@@ -340,6 +359,7 @@ int found_check(struct io *io, int dir, const struct found *f, bool is_deep,
     case FOUND_MEGATRON:
     case FOUND_MODEL:
     case FOUND_DCP:
+    case FOUND_TORCH_DIR:
         return check_directory(io, dir, f, is_deep, ret, e);
     case FOUND_TORCH:
     case FOUND_SAFETENSORS:

@@ -11,6 +11,8 @@
  *   megatron     mp_rank_*, or common.pt in it of Megatron
  *   hf-model     weights of Hugging Face libraries, with config.json or an index
  *   dcp          .metadata and *.distcp in it  of torch.distributed.checkpoint
+ *   torch-dir    *.pt *.pth *.bin *.ckpt or *.safetensors in a directory of a step or an
+ *                epoch, as scripts save by themselves: model.pt, optim.pt
  *   torch        *.pt *.pth *.bin *.ckpt       of torch.save
  *   safetensors  *.safetensors
  */
@@ -37,6 +39,7 @@ enum found_kind {
     FOUND_MEGATRON,
     FOUND_MODEL,
     FOUND_DCP,
+    FOUND_TORCH_DIR,
     FOUND_TORCH,
     FOUND_SAFETENSORS,
 };
@@ -65,6 +68,9 @@ struct found {
      * one, for found_sets() to hold against others. 0: none; or whoever has checked it sets
      * it so, as it is not whole, or says itself how many there are (is_counted). */
     unsigned n_ranks;
+    /* Likewise, of one in which no file says which others there have to be: how many names it
+     * has, numbers aside, that a checkpoint may need. 0: it is none of these, or not whole. */
+    unsigned n_parts;
 };
 
 /* All that look like one: with the highest step first, those without a step last; of
@@ -106,7 +112,9 @@ size_t *found_series(const struct found *all, size_t stride, size_t n);
  * are one by themselves, with files of ranks in them. */
 struct found_set {
     size_t first;   /* 1 and the place of its first; 0: it is one by itself */
-    size_t n_files; /* that differ in numbers alone, or of ranks; 1 where there is none */
+    /* That differ in numbers alone, or of ranks; 1 where there is none. Of a directory with
+     * n_parts those, too: the larger, the more it has. */
+    size_t n_files;
     /* It was never finished, by what others of its series have. It lacks the file of a
      * rank, below the highest that it has, of which another one has a file; or an older
      * one has more files, and neither the next newer nor the next older one has as few. Of
@@ -115,6 +123,8 @@ struct found_set {
      * their last ranks, the same, pass for those of fewer ranks: nobody removes the newest
      * of those with most files, nor leaves one of the two. */
     bool is_short;
+    /* So it is by n_parts. */
+    bool lacks_parts;
 };
 /* Of each, as found_series(), which `series` is of. */
 struct found_set *found_sets(const struct found *all, size_t stride, size_t n,
@@ -124,8 +134,15 @@ struct found_set *found_sets(const struct found *all, size_t stride, size_t n,
  * looked at, and its n_ranks is 0 then. */
 struct found_set *found_sets_in(struct io *io, int dir, struct found *all, size_t n,
                                 const size_t *series);
+/* Whether that one of `dir` is short for what others have that are beside it: only of one
+ * that has n_parts, for others say it themselves, as far as they can. False, too, where it
+ * cannot be told. */
+bool found_lacks_parts(struct io *io, int dir, const struct found *f);
 /* That one is short. -ENOENT. */
-int found_tell_short(const struct found *f, struct error *e);
+int found_tell_short(const struct found *f, const struct found_set *set, struct error *e);
+/* Likewise, with what it lacks, of the i-th in `dir`. */
+int found_tell_short_in(struct io *io, int dir, const struct found *all, size_t n,
+                        const struct found_set *sets, size_t i, struct error *e);
 
 struct found_facts {
     uint64_t bytes;    /* of its files */
@@ -146,11 +163,16 @@ struct found_facts {
  * errors of reading. */
 int found_check(struct io *io, int dir, const struct found *f, bool is_deep,
                 struct found_facts *ret, struct error *e);
+/* How many names are there that neither begin with a dot nor were set aside; of so many it
+ * seems by their names that they are checkpoints: they say a step or an epoch. -errno. */
+int found_count_names(struct io *io, int dir, size_t *ret_n, size_t *ret_n_likely);
+
 /* What it says, in a word: "whole", "unfinished", "damaged", "unreadable". */
 const char *found_state_name(int rc);
 
 /* What `whole` has and `f`, whose name differs in nothing but numbers, lacks: a file
- * of it, or one of some; numbers in names aside. False: nothing. */
+ * of it, or one of some; numbers in names aside. Of a torch-dir what need not be in each of
+ * them does not count. False: nothing. */
 bool found_lacks(struct io *io, int dir, const struct found *f,
                  const struct found *whole, char *ret, size_t size);
 

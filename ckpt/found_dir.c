@@ -37,13 +37,19 @@ struct signs {
     bool has_state;     /* trainer_state.json */
     bool has_trainer;   /* what else only the Trainer writes */
     bool has_accelerate;
+    bool has_args;      /* training_args.bin, which that writes before its optimizer's */
     bool has_states;    /* of DeepSpeed */
+    bool has_state_of_rank; /* and called as it calls them */
+    bool has_random;    /* random_states_*, as Accelerate has it */
+    bool has_optimizer; /* of torch.save */
+    bool has_own;       /* a file of torch.save that none of these programs writes */
     bool has_dcp;
     bool has_megatron;  /* directories of ranks */
     bool has_common;    /* of Megatron's distributed format */
     bool has_deepspeed_dir; /* as Lightning has it */
     bool has_config;  /* of a model of Hugging Face libraries */
     bool has_weights; /* of such a model */
+    bool has_known_weights; /* and called as the libraries call them: not model.bin */
     bool has_model;   /* so many of its files, or such, that it needs no config.json */
     bool has_others;    /* other checkpoints: it is a place for them */
     unsigned n_ranks;   /* files of which each rank writes one */
@@ -61,9 +67,22 @@ static void take_model_sign(struct signs *s, const char *name)
                           found_matches(name, begins[i], ".bin");
 
         s->has_weights |= is_weights;
+        s->has_known_weights |= is_weights && found_is_weights_name(name);
         s->has_model |= (is_weights && found_is_of_several_name(name)) ||
                         found_matches(name, begins[i], ".index.json");
     }
+}
+
+/* What tells a script's own directory from those of programs with such names. */
+static void take_own_sign(struct signs *s, const char *name)
+{
+    s->has_args |= strcmp(name, "training_args.bin") == 0;
+    s->has_random |= str_starts(name, "random_states_");
+    s->has_state_of_rank |= str_ends(name, "_states.pt") &&
+                            (strstr(name, "mp_rank_") || str_starts(name, "layer_"));
+    s->has_optimizer |= str_starts(name, "optim") && found_is_torch_name(name);
+    s->has_own |= found_is_torch_name(name) && !found_is_known_name(name) &&
+                  (!str_ends(name, ".bin") || strcmp(name, "model.bin") == 0);
 }
 
 static void take_sign(struct signs *s, const char *name)
@@ -87,6 +106,7 @@ static void take_sign(struct signs *s, const char *name)
     s->has_common |= strcmp(name, "common.pt") == 0;
     s->n_ranks += found_is_of_rank_name(name);
     take_model_sign(s, name);
+    take_own_sign(s, name);
     s->has_deepspeed_dir |= strcmp(name, "checkpoint") == 0;
     s->has_others |= is_trainer_name(name) || step_parse_name(name, &step) ||
                      str_starts(name, "global_step") || str_starts(name, "iter_");
@@ -142,47 +162,89 @@ static bool take_unread(int code, struct found *f)
     return f->is_step && code != -ENOTDIR && code != -ELOOP && code != -ENOENT;
 }
 
-static int read_signs(struct io *io, int dir, const char *name, struct signs *ret)
+static int read_signs(struct io *io, int fd, struct signs *ret, struct strlist *names)
 {
-    _strlist_ struct strlist names = {0};
-    int fd = io->ops->open_dir(io, dir, name);
-    int rc;
+    int rc = found_names(io, fd, names, NULL);
 
-    if (fd < 0) {
-        return fd;
-    }
-    rc = found_names(io, fd, &names, NULL);
-    io->ops->close(io, fd);
-    for (size_t i = 0; i < names.n && rc == 0; i++) {
-        take_sign(ret, names.items[i]);
+    for (size_t i = 0; i < names->n && rc == 0; i++) {
+        take_sign(ret, names->items[i]);
     }
     return rc;
 }
 
-bool found_directory(struct io *io, int dir, struct found *f)
+/* Whether a script may have made it, which calls its files as it likes: no program is known
+ * by it, or one by a name alone that scripts give, too (checkpoint-100, optimizer.pt), while
+ * what that program writes before is not there, and what it never writes is. A model of no
+ * step that has an optimizer beside it is more than one. */
+static bool may_be_plain(const struct signs *s, const struct found *f, bool is_known)
 {
-    struct signs s = {0};
-    int rc = read_signs(io, dir, f->name, &s);
-
-    if (rc < 0) {
-        return take_unread(rc, f);
+    if (s->has_others || !is_known) {
+        return !s->has_others;
     }
-    if (!tell_kind(&s, f, &f->kind)) {
+    switch (f->kind) {
+    case FOUND_TRAINER:
+        return !s->has_state && !s->has_args && s->has_own;
+    case FOUND_ACCELERATE:
+        return !s->has_random && s->has_own;
+    case FOUND_DEEPSPEED:
+        return s->has_states && !s->has_state_of_rank && !s->has_deepspeed_dir;
+    case FOUND_MODEL:
+        return !s->has_model &&
+               (!s->has_known_weights ||
+                (s->has_optimizer && !f->is_step && !strcasestr(f->name, "epoch")));
+    default:
         return false;
     }
-    f->n_ranks = s.n_ranks;
-    if (f->kind == FOUND_MODEL) {
-        settle_model(&s, f);
+}
+
+/* Of a model what the libraries write of it says itself what there has to be. */
+static bool tell_any_kind(struct io *io, int fd, const struct signs *s,
+                          const struct strlist *names, struct found *f)
+{
+    bool is = tell_kind(s, f, &f->kind);
+
+    if (may_be_plain(s, f, is) && found_is_plain(io, fd, f, names)) {
+        f->kind = FOUND_TORCH_DIR;
+        is = true;
     }
-    return true;
+    f->n_ranks = s->n_ranks;
+    if (f->kind == FOUND_MODEL) {
+        settle_model(s, f);
+    }
+    if (f->kind == FOUND_TORCH_DIR) {
+        f->n_ranks = found_count_ranks(names);
+    }
+    f->n_parts = f->kind == FOUND_TORCH_DIR                ? found_count_parts(names, false)
+                 : f->kind == FOUND_MODEL && !f->is_part ? 1 + found_count_parts(names, true)
+                                                         : 0;
+    return is;
+}
+
+bool found_directory(struct io *io, int dir, struct found *f)
+{
+    _strlist_ struct strlist names = {0};
+    struct signs s = {0};
+    int fd = io->ops->open_dir(io, dir, f->name);
+    int rc = fd < 0 ? fd : read_signs(io, fd, &s, &names);
+    bool is = rc < 0 ? take_unread(rc, f) : tell_any_kind(io, fd, &s, &names, f);
+
+    if (fd >= 0) {
+        io->ops->close(io, fd);
+    }
+    return is;
 }
 
 bool found_weights(struct io *io, int dir, const char *name, struct found *ret)
 {
+    _strlist_ struct strlist names = {0};
     struct signs s = {0};
+    int fd = strlen(name) < sizeof(ret->name) ? io->ops->open_dir(io, dir, name) : -1;
+    int rc = fd < 0 ? fd : read_signs(io, fd, &s, &names);
 
-    if (strlen(name) >= sizeof(ret->name) || read_signs(io, dir, name, &s) < 0 ||
-        !s.has_weights || s.has_others) {
+    if (fd >= 0) {
+        io->ops->close(io, fd);
+    }
+    if (rc < 0 || !s.has_weights || s.has_others) {
         return false;
     }
     *ret = (struct found){.kind = FOUND_MODEL, .is_part = true};

@@ -47,6 +47,25 @@ static bool is_pickle(const uint8_t *first, size_t n)
             memcmp(first, TORCH_OLD_LINE, strlen(TORCH_OLD_LINE)) == 0);
 }
 
+bool found_begins_as_torch(struct io *io, int dir, const char *name)
+{
+    int fd = io->ops->open_file(io, dir, name);
+    uint8_t first[sizeof(TORCH_OLD_LINE)];
+    uint64_t bytes = 0;
+    bool is = false;
+    size_t n;
+
+    if (fd < 0) {
+        return false;
+    }
+    if (io->ops->size(io, fd, &bytes) == 0) {
+        n = bytes < sizeof(first) ? bytes : sizeof(first);
+        is = io_read_all(io, fd, first, n, 0) == 0 && (is_archive(first, n) || is_pickle(first, n));
+    }
+    io->ops->close(io, fd);
+    return is;
+}
+
 static int check_torch(struct io *io, int fd, uint64_t bytes, bool is_deep,
                        struct found_facts *facts, struct error *e)
 {

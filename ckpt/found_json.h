@@ -20,4 +20,8 @@ json_t *found_json_parse(char *text, size_t len);
  * them. A zero byte follows the text. */
 bool found_json_is_whole(const char *text, size_t len);
 
+/* Whether it is values, one after another, of which the last one lacks its end: what is
+ * something else by any byte of it is not cut. Nor is nothing, or nothing but blanks. */
+bool found_json_is_cut(const char *text, size_t len);
+
 #endif

@@ -39,7 +39,7 @@ static char *without_numbers(const char *path, const char *name)
 }
 
 static int add_all(struct io *io, int dir, const char *path, unsigned depth,
-                   struct strlist *ret)
+                   bool is_needed, struct strlist *ret)
 {
     _strlist_ struct strlist names = {0};
     int rc = found_names(io, dir, &names, NULL);
@@ -49,10 +49,13 @@ static int add_all(struct io *io, int dir, const char *path, unsigned depth,
                                    : -ENOTDIR;
         _free_ char *one = without_numbers(path, names.items[i]);
 
+        if (fd == -ENOTDIR && is_needed && !found_is_needed_name(names.items[i])) {
+            continue;
+        }
         if (!one || ret->n >= MAX_NAMES) {
             rc = -ENOMEM;
         } else if (fd >= 0) {
-            rc = add_all(io, fd, one, depth + 1, ret);
+            rc = add_all(io, fd, one, depth + 1, is_needed, ret);
         } else if (fd == -ENOTDIR) {
             strlist_add(ret, one);
         } else {
@@ -65,12 +68,12 @@ static int add_all(struct io *io, int dir, const char *path, unsigned depth,
     return rc < 0 || !ret->failed ? rc : -ENOMEM;
 }
 
-/* Files in it, in order. */
-static int list_files(struct io *io, int dir, const char *name,
+/* Files in it, in order; those that each has to have, or all. */
+static int list_files(struct io *io, int dir, const char *name, bool is_needed,
                       struct strlist *ret)
 {
     int fd = io->ops->open_dir(io, dir, name);
-    int rc = fd < 0 ? fd : add_all(io, fd, "", 0, ret);
+    int rc = fd < 0 ? fd : add_all(io, fd, "", 0, is_needed, ret);
 
     if (fd >= 0) {
         io->ops->close(io, fd);
@@ -85,11 +88,12 @@ bool found_lacks(struct io *io, int dir, const struct found *f,
                  const struct found *whole, char *ret, size_t size)
 {
     _strlist_ struct strlist mine = {0}, all = {0};
+    bool is_needed = f->kind == FOUND_TORCH_DIR;
     size_t at = 0;
 
     if (!beside_is_like(f->name, whole->name) ||
-        list_files(io, dir, f->name, &mine) < 0 ||
-        list_files(io, dir, whole->name, &all) < 0) {
+        list_files(io, dir, f->name, is_needed, &mine) < 0 ||
+        list_files(io, dir, whole->name, is_needed, &all) < 0) {
         return false;
     }
     for (size_t i = 0; i < all.n; i++) {

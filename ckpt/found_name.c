@@ -182,12 +182,11 @@ static enum says what_is(const struct number *n)
     return says;
 }
 
-bool found_number(const char *name, uint64_t *ret, bool *ret_is_step)
+static enum says best_number(const char *name, uint64_t *ret)
 {
     struct number n = {.name = name, .len = found_stem(name)};
     enum says best = SAYS_OTHER;
 
-    *ret_is_step = false;
     for (; n.begin < n.len; n.begin = n.end > n.begin ? n.end : n.begin + 1) {
         enum says says;
 
@@ -199,10 +198,26 @@ bool found_number(const char *name, uint64_t *ret, bool *ret_is_step)
         if (says > SAYS_OTHER && says >= best) {
             best = says;
             *ret = strtoull(name + n.begin, NULL, 10);
-            *ret_is_step = says > SAYS_EPOCH;
         }
     }
+    return best;
+}
+
+bool found_number(const char *name, uint64_t *ret, bool *ret_is_step)
+{
+    enum says best = best_number(name, ret);
+
+    *ret_is_step = best > SAYS_EPOCH;
     return best != SAYS_OTHER;
+}
+
+bool found_says_time(const char *name, uint64_t *ret)
+{
+    uint64_t n = 0;
+    bool is = best_number(name, &n) >= SAYS_EPOCH;
+
+    *ret = is ? n : *ret;
+    return is;
 }
 
 /* --- parts --- */

@@ -13,6 +13,8 @@
  *   found_ranks.c    files of which each rank writes one
  *   found_shards.c   pieces that ranks write by themselves
  *   found_files.c    single files
+ *   found_plain.c    directories of files that scripts save each by itself
+ *   found_words.c    what words in names say of these
  *   found_trainer.c  directories of the Hugging Face Trainer, and of Accelerate
  *   found_model.c    those of DeepSpeed and Megatron
  *   found_dcp.c      those of torch.distributed.checkpoint
@@ -53,6 +55,8 @@ size_t found_stem(const char *name);
 /* The number for the order, and whether it is a step by the word before it. False:
  * there is none. */
 bool found_number(const char *name, uint64_t *ret, bool *ret_is_step);
+/* Whether it says by a word that this is a step, or an epoch. */
+bool found_says_time(const char *name, uint64_t *ret);
 /* Of a checkpoint, and none by itself: what goes on from optimizer.pt alone? */
 bool found_is_part_name(const char *name);
 bool found_is_aside_name(const char *name);
@@ -74,6 +78,35 @@ bool found_is_known_name(const char *name);
 bool found_is_last_name(const char *name);
 /* Less than 0 where `a` is the later one: a `last`, or the one with higher numbers. */
 int found_compare_names(const char *a, const char *b);
+
+/* --- words in names --- */
+
+/* What a file has, as far as its name says it. */
+enum found_word {
+    FOUND_WORD_DATA,  /* what goes into training, or comes out of it beside the state */
+    FOUND_WORD_NONE,  /* it does not say */
+    FOUND_WORD_STATE, /* weights, or what else training goes on from */
+};
+enum found_word found_word_of(const char *name);
+/* step_100.tmp, epoch_3-old: it was not finished, or somebody wants it no more. */
+bool found_is_put_away_name(const char *name);
+/* eval_step_100, epoch_3_samples: a directory of what training gives beside its state. */
+bool found_is_data_name(const char *name);
+/* model.pt.tmp: how a file is called while it is written that is model.pt in the end. */
+bool found_final_name(const char *name, char ret[FOUND_NAME_BYTES]);
+
+/* --- directories of plain files --- */
+
+/* Whether f->name, whose number is known and which has these names in it, is a directory of
+ * a step or an epoch, with files of torch.save or of safetensors in it. */
+bool found_is_plain(struct io *io, int fd, const struct found *f, const struct strlist *names);
+/* Whether a checkpoint that lacks it, and has it in others, was not finished. */
+bool found_is_needed_name(const char *name);
+/* How many of these there are, numbers aside; all, or those that a script has put beside
+ * weights, by torch.save. */
+unsigned found_count_parts(const struct strlist *names, bool is_beside);
+/* How many files in it are of ranks. */
+unsigned found_count_ranks(const struct strlist *names);
 
 /* --- directories --- */
 
@@ -114,6 +147,9 @@ int found_check_pieces(struct io *io, int dir, const struct strlist *names,
 /* A file *.index.json: what it says is where it says. */
 int found_check_index(struct io *io, int dir, const char *name, struct error *e);
 
+/* A file *.json of a script's own: it is not empty, and not cut. What is no JSON at all says
+ * nothing. */
+int found_check_json(struct io *io, int dir, const char *name, struct error *e);
 /* A file that Hugging Face libraries read besides the weights, as config.json: it is not
  * empty, and whole JSON where it is to be any, but for one that is too large to look at.
  * Another one says nothing. */
@@ -125,6 +161,8 @@ int found_read_json(struct io *io, int dir, const char *name, json_t **ret,
 
 /* --- checks, as found_check() --- */
 
+/* Whether it begins as a file of torch.save does, and is one: no link, and nothing else. */
+bool found_begins_as_torch(struct io *io, int dir, const char *name);
 /* One file, of safetensors or else of torch.save, whatever its name; adds to the
  * facts. */
 int found_check_file(struct io *io, int dir, const char *name,
@@ -142,6 +180,8 @@ int found_check_model(struct io *io, int dir, bool is_deep,
                       struct found_facts *facts, struct error *e);
 int found_check_megatron(struct io *io, int dir, bool is_deep,
                          struct found_facts *facts, struct error *e);
+int found_check_plain(struct io *io, int dir, unsigned world, bool is_deep,
+                      struct found_facts *facts, struct error *e);
 int found_check_dcp(struct io *io, int dir, unsigned world, bool is_deep,
                     struct found_facts *facts, struct error *e);
 

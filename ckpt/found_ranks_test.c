@@ -211,7 +211,7 @@ static void test_beside_counted(void)
     series = found_series(all, sizeof(*all), n);
     sets = found_sets_in(io_system(), b.dir, all, n, series);
     ok(n == 2 && sets[0].is_short && sets[1].n_files == 2, "one that does not is");
-    is_int(found_tell_short(&all[0], &e), -ENOENT, "it is unfinished");
+    is_int(found_tell_short(&all[0], &sets[0], &e), -ENOENT, "it is unfinished");
     like(e.text, "iter_0000020: it was never finished: of what each rank writes 1 are there",
          "and why");
     free(sets);

@@ -149,6 +149,36 @@ static bool take_value(const char **at, unsigned depth)
     return is;
 }
 
+/* What stops a walk at the end alone: nothing is left, or a part of a word or an escape. */
+static bool is_left_of_end(const char *text, const char *rest)
+{
+    static const char *const words[] = {"true", "false", "null", "NaN", "Infinity",
+                                        "-Infinity"};
+    size_t n = strlen(rest);
+    bool is = n == 0 || (n < 4 && rest - text >= 2 && strncmp(rest - 2, "\\u", 2) == 0 &&
+                         strspn(rest, "0123456789abcdefABCDEF") == n);
+
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+        is = is || strncmp(rest, words[i], n) == 0;
+    }
+    return is;
+}
+
+bool found_json_is_cut(const char *text, size_t len)
+{
+    const char *at = text;
+
+    if (strlen(text) != len) {
+        return false;
+    }
+    while (skip_blanks(&at), *at) {
+        if (!take_value(&at, 0)) {
+            return is_left_of_end(text, at);
+        }
+    }
+    return false;
+}
+
 bool found_json_is_whole(const char *text, size_t len)
 {
     const char *at = text;

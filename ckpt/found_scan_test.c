@@ -38,8 +38,28 @@ static void test_json(void)
     ok(!found_json_is_whole(deep, sizeof(deep) - 1), "nor one that is too deep");
 }
 
+/* Only what goes on, and does not, is cut: another text may be anybody's. */
+static void test_cut(void)
+{
+    static const char *const cut[] = {
+        "{", "[", "[1", "[1,", "{\"a\"", "{\"a", "\"", "\"\\", "\"\\u12", "-", "[1.", "[1e", "[nul",
+        "{\"a\":tr", "[-Inf", "{} {\"a\":1}\n{\"a\":", "[{\"a\":[1,2],\"b\":{\"c\""};
+    static const char *const others[] = {
+        "", " ", "{}", "{}\n{\"a\":1}\n", "[1,]", "{a", "// {", "{1", "step: 5", "[1 2",
+        "\"\\x", "\"a\nb", "[nix"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(cut); i++) {
+        ok(found_json_is_cut(cut[i], strlen(cut[i])), "%s is cut", cut[i]);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+        ok(!found_json_is_cut(others[i], strlen(others[i])), "'%s' is not", others[i]);
+    }
+    ok(!found_json_is_cut("[\0", 2), "nor is what has a zero byte");
+}
+
 int main(void)
 {
     test_json();
+    test_cut();
     return tap_done();
 }

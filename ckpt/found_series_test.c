@@ -267,13 +267,19 @@ static void test_told(void)
 {
     struct found file = {.name = "step20_rank0.pt", .kind = FOUND_TORCH};
     struct found dir = {.name = "checkpoint-20", .kind = FOUND_TRAINER, .n_ranks = 3};
+    struct found parts = {.name = "step_20", .kind = FOUND_TORCH_DIR, .n_parts = 2};
+    struct found_set lacks = {.is_short = true}, lacks_parts = {.is_short = true,
+                                                                .lacks_parts = true};
     struct error e = {0};
 
-    is_int(found_tell_short(&file, &e), -ENOENT, "one of several files");
+    is_int(found_tell_short(&file, &lacks, &e), -ENOENT, "one of several files");
     like(e.text, "step20_rank0.pt: a file of its step is missing", "is told");
-    is_int(found_tell_short(&dir, &e), -ENOENT, "a directory");
+    is_int(found_tell_short(&dir, &lacks, &e), -ENOENT, "a directory");
     like(e.text, "checkpoint-20: it was never finished: of what each rank writes 3 are there",
          "is told");
+    is_int(found_tell_short(&parts, &lacks_parts, &e), -ENOENT, "one of plain files");
+    is_str(e.text, "step_20: it was never finished: an older one has files that it lacks",
+           "is told");
 }
 
 int main(void)

@@ -3,7 +3,8 @@
  * Which files are one checkpoint together, and whether all of it is there. No file says
  * how many there have to be: what others have, of other steps, tells of what is missing.
  * So it is with directories in which each rank writes a file, as far as none in there says
- * it (rng_state_<rank>.pth, say).
+ * it (rng_state_<rank>.pth, say), and with those of which nothing says which files they have
+ * to have at all (n_parts).
  */
 #include <config.h>
 
@@ -14,6 +15,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Some structures, each of which begins with what was found. */
 struct list {
@@ -86,9 +88,21 @@ static bool is_comparable(const struct found *a, const struct found *b)
                      beside_is_like(a->name, b->name);
 }
 
-/* `n_files` has those of each set at its first. A program that goes on with fewer ranks
- * saves more than once. */
-static bool is_few(const struct list *l, size_t n, const size_t *n_files,
+/* Or which files. */
+static bool has_parts(const struct found *a, const struct found *b)
+{
+    return a->n_parts > 0 && b->n_parts > 0 && a->kind == b->kind &&
+           beside_is_like(a->name, b->name);
+}
+
+/* What is counted of each set, at its first, and which of them say something of another. */
+struct measure {
+    const size_t *n;
+    bool (*is_comparable)(const struct found *a, const struct found *b);
+};
+
+/* A program that goes on with fewer ranks saves more than once. */
+static bool is_few(const struct list *l, size_t n, const struct measure *m,
                    const size_t *series, const struct found_set *sets, size_t first)
 {
     size_t newer = 0, older = 0;
@@ -96,17 +110,17 @@ static bool is_few(const struct list *l, size_t n, const size_t *n_files,
 
     for (size_t i = 0; i < n; i++) {
         if (i == first || series[i] != series[first] || !is_first(sets, i) ||
-            !is_comparable(at(l, first), at(l, i))) {
+            !m->is_comparable(at(l, first), at(l, i))) {
             continue;
         }
         if (i < first) {
-            newer = n_files[i];
+            newer = m->n[i];
         } else {
-            older = older ? older : n_files[i];
-            has_more = has_more || n_files[i] > n_files[first];
+            older = older ? older : m->n[i];
+            has_more = has_more || m->n[i] > m->n[first];
         }
     }
-    return has_more && newer != n_files[first] && older != n_files[first];
+    return has_more && newer != m->n[first] && older != m->n[first];
 }
 
 /* --- ranks --- */
@@ -174,8 +188,10 @@ static void find_gaps(const struct rank_file *files, size_t n, size_t *last,
 /* --- all --- */
 
 static void find_short(const struct list *l, size_t n, const size_t *series,
-                       const size_t *n_files, struct found_set *sets)
+                       const size_t *n_files, const size_t *n_parts, struct found_set *sets)
 {
+    const struct measure files = {n_files, is_comparable}, parts = {n_parts, has_parts};
+
     for (size_t i = 0; i < n; i++) {
         const struct found *f = at(l, i);
 
@@ -187,9 +203,11 @@ static void find_short(const struct list *l, size_t n, const size_t *series,
             sets[i].n_files = sets[sets[i].first - 1].n_files;
             continue;
         }
-        sets[i].n_files = n_files[i];
-        sets[i].is_short = (f->world == 0 || n_files[i] < f->world) &&
-                           (sets[i].is_short || is_few(l, n, n_files, series, sets, i));
+        sets[i].n_files = n_files[i] + n_parts[i];
+        sets[i].lacks_parts = n_parts[i] > 0 && is_few(l, n, &parts, series, sets, i);
+        sets[i].is_short = sets[i].lacks_parts ||
+                           ((f->world == 0 || n_files[i] < f->world) &&
+                            (sets[i].is_short || is_few(l, n, &files, series, sets, i)));
     }
 }
 
@@ -200,8 +218,9 @@ struct found_set *found_sets(const struct found *all, size_t stride, size_t n,
     _free_ struct found_set *sets = calloc(n + 1, sizeof(*sets));
     _free_ struct rank_file *files = calloc(n + 1, sizeof(*files));
     _free_ size_t *n_files = calloc(n + 1, sizeof(*n_files));
+    _free_ size_t *n_parts = calloc(n + 1, sizeof(*n_parts));
 
-    if (!sets || !files || !n_files) {
+    if (!sets || !files || !n_files || !n_parts) {
         return NULL;
     }
     for (size_t i = 0; i < n; i++) {
@@ -211,8 +230,9 @@ struct found_set *found_sets(const struct found *all, size_t stride, size_t n,
     find_gaps(files, rank_files(&l, n, series, sets, files), n_files, sets);
     for (size_t i = 0; i < n; i++) {
         n_files[i] = is_first(sets, i) ? count(&l, n, i, sets) : 0;
+        n_parts[i] = at(&l, i)->n_parts;
     }
-    find_short(&l, n, series, n_files, sets);
+    find_short(&l, n, series, n_files, n_parts, sets);
     return take_ptr(&sets);
 }
 
@@ -230,9 +250,11 @@ struct place {
 /* Whether an older one has more. */
 static bool is_below(const struct place *p, size_t i, size_t older)
 {
-    return p->series[older] == p->series[i] && !found_is_file(&p->all[i]) &&
-           is_comparable(&p->all[i], &p->all[older]) &&
-           p->all[older].n_ranks > p->all[i].n_ranks;
+    const struct found *f = &p->all[i], *than = &p->all[older];
+
+    return p->series[older] == p->series[i] && !found_is_file(f) &&
+           ((is_comparable(f, than) && than->n_ranks > f->n_ranks) ||
+            (has_parts(f, than) && than->n_parts > f->n_parts));
 }
 
 /* What is not whole, or says itself that it is, needs no others, and tells nothing of
@@ -244,6 +266,9 @@ static void look_inside(const struct place *p, size_t i)
     p->is_whole[i] = found_check(p->io, p->dir, &p->all[i], false, &facts, NULL) == 0;
     if (!p->is_whole[i] || facts.is_counted) {
         p->all[i].n_ranks = 0;
+    }
+    if (!p->is_whole[i]) {
+        p->all[i].n_parts = 0;
     }
 }
 
@@ -272,7 +297,7 @@ static bool is_mistaken(const struct place *p, size_t i)
             if (!p->is_whole[older]) {
                 look_inside(p, older);
             }
-            if (p->all[older].n_ranks > 0) {
+            if (p->all[older].n_ranks > 0 || p->all[older].n_parts > 0) {
                 return false;
             }
             is_mistaken = true;
@@ -307,11 +332,48 @@ struct found_set *found_sets_in(struct io *io, int dir, struct found *all, size_
     return sets;
 }
 
-int found_tell_short(const struct found *f, struct error *e)
+bool found_lacks_parts(struct io *io, int dir, const struct found *f)
+{
+    _free_ struct found_set *sets = NULL;
+    _free_ struct found *all = NULL;
+    _free_ size_t *series = NULL;
+    bool is = false;
+    size_t n = 0;
+
+    if (f->n_parts == 0 || found_list(io, dir, &all, &n, NULL) < 0) {
+        return false;
+    }
+    series = found_series(all, sizeof(*all), n);
+    sets = series ? found_sets_in(io, dir, all, n, series) : NULL;
+    for (size_t i = 0; i < n && sets; i++) {
+        is = is || (sets[i].lacks_parts && strcmp(all[i].name, f->name) == 0);
+    }
+    return is;
+}
+
+int found_tell_short(const struct found *f, const struct found_set *set, struct error *e)
 {
     return found_is_file(f)
                ? error_text(e, ENOENT, "%s: a file of its step is missing, as others have it",
                             f->name)
+           : set->lacks_parts
+               ? error_text(e, ENOENT, "%s: it was never finished: an older one has files that "
+                            "it lacks", f->name)
                : error_text(e, ENOENT, "%s: it was never finished: of what each rank writes "
                             "%u are there, and an older one has more", f->name, f->n_ranks);
+}
+
+int found_tell_short_in(struct io *io, int dir, const struct found *all, size_t n,
+                        const struct found_set *sets, size_t i, struct error *e)
+{
+    char what[128];
+
+    for (size_t k = i + 1; k < n && sets[i].lacks_parts; k++) {
+        if (has_parts(&all[i], &all[k]) && all[k].n_parts > all[i].n_parts &&
+            found_lacks(io, dir, &all[i], &all[k], what, sizeof(what))) {
+            return error_text(e, ENOENT, "%s: it was never finished: %s has %s, which it lacks",
+                              all[i].name, all[k].name, what);
+        }
+    }
+    return found_tell_short(&all[i], &sets[i], e);
 }

@@ -66,22 +66,46 @@ static int check_json(struct io *io, int fd, uint64_t bytes, const char *name, s
                                              name);
 }
 
+/* Zero bytes alone are what a loss of power leaves of a file. */
+static bool is_lost(const char *text, size_t len)
+{
+    size_t n = 0;
+
+    while (n < len && text[n] == '\0') {
+        n++;
+    }
+    return n == len;
+}
+
+static int check_cut(struct io *io, int fd, uint64_t bytes, const char *name, struct error *e)
+{
+    _free_ char *text = malloc(bytes + 1);
+    int rc = text ? io_read_all(io, fd, text, bytes, 0) : -ENOMEM;
+
+    if (rc < 0) {
+        return error_set(e, -rc, "read %s", name);
+    }
+    text[bytes] = '\0';
+    return !is_lost(text, bytes) && !found_json_is_cut(text, bytes)
+               ? 0 : error_text(e, ERR_FORMAT, "%s is cut or damaged: no JSON", name);
+}
+
 /* A link, or a directory of that name, is somebody's choice. */
 static bool is_no_file(int code)
 {
     return code == -ELOOP || code == -EINVAL || code == -ENOENT;
 }
 
-int found_check_text(struct io *io, int dir, const char *name, struct error *e)
+/* One of words is not looked into. */
+static int check_file(struct io *io, int dir, const char *name,
+                      int (*check)(struct io *io, int fd, uint64_t bytes, const char *name,
+                                   struct error *e),
+                      struct error *e)
 {
-    bool is_words = is_words_name(name);
+    int fd = io->ops->open_file(io, dir, name);
     uint64_t bytes = 0;
-    int fd, rc;
+    int rc;
 
-    if (!is_words && !is_json_name(name)) {
-        return 0;
-    }
-    fd = io->ops->open_file(io, dir, name);
     if (fd < 0) {
         return is_no_file(fd) ? 0 : found_fail_to_open(fd, name, e);
     }
@@ -90,9 +114,22 @@ int found_check_text(struct io *io, int dir, const char *name, struct error *e)
         error_set(e, -rc, "look at %s", name);
     } else if (bytes == 0) {
         rc = error_text(e, ERR_FORMAT, "%s is empty", name);
-    } else if (!is_words && bytes <= MAX_TEXT_BYTES) {
-        rc = check_json(io, fd, bytes, name, e);
+    } else if (check && bytes <= MAX_TEXT_BYTES) {
+        rc = check(io, fd, bytes, name, e);
     }
     io->ops->close(io, fd);
     return rc;
+}
+
+int found_check_text(struct io *io, int dir, const char *name, struct error *e)
+{
+    bool is_words = is_words_name(name);
+
+    return is_words || is_json_name(name)
+               ? check_file(io, dir, name, is_words ? NULL : check_json, e) : 0;
+}
+
+int found_check_json(struct io *io, int dir, const char *name, struct error *e)
+{
+    return check_file(io, dir, name, check_cut, e);
 }

@@ -94,7 +94,8 @@ static bool take_kind(const char *name, enum found_kind *ret)
 {
     static const enum found_kind kinds[] = {
         FOUND_TRAINER, FOUND_ACCELERATE, FOUND_DEEPSPEED, FOUND_MEGATRON,
-        FOUND_MODEL,   FOUND_DCP,        FOUND_TORCH,     FOUND_SAFETENSORS};
+        FOUND_MODEL,   FOUND_DCP,        FOUND_TORCH_DIR, FOUND_TORCH,
+        FOUND_SAFETENSORS};
 
     for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
         if (name && strcmp(name, found_kind_name(kinds[i])) == 0) {

@@ -133,6 +133,9 @@ static int sort_sets(struct watch_entry *entries, size_t n)
         if (entries[i].is_checked && (entries[i].rc < 0 || entries[i].facts.is_counted)) {
             entries[i].found.n_ranks = 0;
         }
+        if (entries[i].is_checked && entries[i].rc < 0) {
+            entries[i].found.n_parts = 0;
+        }
     }
     sets = series ? found_sets(&entries->found, sizeof(*entries), n, series) : NULL;
     for (size_t i = 0; i < n && sets; i++) {
@@ -338,6 +341,21 @@ static void add_proof(struct watch_entry *entry, const char *whole,
                whole, what);
 }
 
+/* Whether another one has as few kinds of files: then that may be how it is. */
+static bool is_usual(const struct watch *w, const struct watch_entry *entry)
+{
+    for (size_t i = 0; i < w->n; i++) {
+        const struct found *other = &w->entries[i].found;
+
+        if (strcmp(other->name, entry->found.name) != 0 && other->n_parts > 0 &&
+            other->n_parts <= entry->found.n_parts &&
+            beside_is_like(other->name, entry->found.name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 bool watch_is_broken(const struct watch *w, int dir, struct watch_entry *entry)
 {
     const struct watch_entry *other;
@@ -345,7 +363,8 @@ bool watch_is_broken(const struct watch *w, int dir, struct watch_entry *entry)
     size_t at = 0;
 
     if (entry->found.kind == FOUND_MUSTER || !entry->found.has_step ||
-        entry->found.is_inside || !entry->is_checked) {
+        entry->found.is_inside || !entry->is_checked ||
+        (entry->set.lacks_parts && is_usual(w, entry))) {
         return false;
     }
     if (entry->rc == -ERR_FORMAT) {
@@ -437,8 +456,8 @@ static void tell_passed(struct watch *w, size_t first,
     struct watch_entry lacking = w->entries[first];
 
     if (lacking.set.is_short && (!lacking.is_checked || lacking.rc == 0)) {
-        lacking.is_checked = false;
-        lacking.rc = found_tell_short(&lacking.found, &lacking.why);
+        lacking.is_checked = lacking.is_checked && lacking.set.lacks_parts;
+        lacking.rc = found_tell_short(&lacking.found, &lacking.set, &lacking.why);
         on_passed(arg, &lacking);
         return;
     }

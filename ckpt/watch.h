@@ -78,8 +78,8 @@ int watch_check(struct watch *w, int dir, struct watch_entry *entry);
 /* For when nobody writes any more: the newest that is whole and not avoided, or NULL; of
  * several files that are one the first, if all are. Then `on_passed` is called for each
  * newer one that is not whole, with its entry; where nothing but a file is missing, with a
- * copy of that of the first, which says so; not for files of another format that are only
- * called like one. Looks first. */
+ * copy of that of the first, which says so (and is checked where others alone tell); not
+ * for files of another format that are only called like one. Looks first. */
 int watch_choose(struct watch *w, int dir,
                  void (*on_passed)(void *arg, struct watch_entry *entry),
                  void *arg, struct watch_entry **ret, struct error *e);
@@ -87,8 +87,9 @@ int watch_choose(struct watch *w, int dir,
 /* Of one that was passed: whether it is proven to be broken, so that it may be set
  * aside. Its name says a step, and it is cut or has wrong bytes; or it has a number, and
  * another one with the same name but for numbers is whole, while this one is damaged, or
- * unfinished and lacks a file that the other has: which then `why` says, too. Never one
- * without a number in its name, or of muster. */
+ * unfinished and lacks a file that the other has: which then `why` says, too. So it is with
+ * one that is unfinished by what others have alone (lacks_parts), unless there is another one
+ * that has as little. Never one without a number in its name, or of muster. */
 bool watch_is_broken(const struct watch *w, int dir, struct watch_entry *entry);
 
 /* Whether it is whole, or is named like one that is, but for numbers. */

@@ -145,6 +145,79 @@ static void retain(struct watch_bed *b, const char *want, const char *what)
     is_str(b->passed, want, "which go");
 }
 
+/* A directory of a script's own, with these files, each a whole pickle; one that ends with an
+ * exclamation mark is cut. */
+static void put_plain(const struct watch_bed *b, const char *dir, const char *names)
+{
+    char text[128], path[128], *rest = text;
+
+    snprintf(text, sizeof(text), "%s", names);
+    mkdirat(b->dir, dir, 0700);
+    for (char *name; (name = strsep(&rest, " "));) {
+        size_t len = strlen(name);
+        bool is_cut = name[len - 1] == '!';
+
+        snprintf(path, sizeof(path), "%s/%.*s", dir, (int)(len - is_cut), name);
+        watch_bed_put_text(b, path, is_cut ? "\x80\x02}" : "\x80\x02}.");
+    }
+}
+
+/* Nothing in one says what it has to have: another one does. */
+static void test_plain(void)
+{
+    struct watch_bed b;
+
+    watch_bed_open(&b);
+    put_plain(&b, "2024", "shard_0.pt! train.pt");
+    put_plain(&b, "run_3", "model.pt!");
+    put_plain(&b, "latest", "model.pt! optim.pt");
+    put_plain(&b, "step_40.tmp", "model.pt optim.pt");
+    watch_bed_broken(&b, "", "", "what is called otherwise");
+    is_int((int)b.w.n, 0, "is none");
+    put_plain(&b, "step_10", "model.pt");
+    watch_bed_broken(&b, "", "step_10", "of the first one nothing tells");
+    put_plain(&b, "step_10", "optim.pt rng.pt");
+    put_plain(&b, "step_20", "model.pt rng.pt");
+    watch_bed_broken(&b, "step_20 ", "step_10", "one that lacks a file is passed, by proof");
+    like(watch_bed_told(&b), "step_20: it was never finished: an older one has files that it "
+         "lacks", "and told");
+    put_plain(&b, "step_20", "optim.pt!");
+    watch_bed_broken(&b, "step_20 ", "step_10", "one that is cut");
+    put_plain(&b, "step_20", "optim.pt");
+    watch_bed_broken(&b, "", "step_20", "all of it");
+    put_plain(&b, "step_30", "model.pt");
+    put_plain(&b, "step_5", "model.pt");
+    is_str(watch_bed_choose(&b), "step_20", "where others are as it is it is passed over, too");
+    watch_bed_broken(&b, "", "step_20", "but it is no proof");
+    put_plain(&b, "step_40", "model.pt");
+    watch_bed_broken(&b, "", "step_40", "two in a row are meant so");
+    put_plain(&b, "epoch_7", "model.pt!");
+    watch_bed_broken(&b, "", "step_40", "an epoch is no step");
+    is_str(watch_bed_choose(&b), "step_40", "and no proof by itself");
+    watch_bed_close(&b);
+}
+
+/* What is removed, and what never is. */
+static void test_retain_plain(void)
+{
+    struct watch_bed b;
+
+    watch_bed_open(&b);
+    put_plain(&b, "step_10", "model.pt optim.pt");
+    put_plain(&b, "step_20", "model.pt optim.pt");
+    put_plain(&b, "step_30", "model.pt optim.pt");
+    put_plain(&b, "1000", "model.pt");
+    put_plain(&b, "epoch_1", "model.pt");
+    put_plain(&b, "2024", "shard_0.pt");
+    is_str(watch_bed_choose(&b), "1000", "the highest number");
+    watch_bed_look(&b, 5);
+    while (watch_next(&b.w, 9)) {
+        (void)watch_check(&b.w, b.dir, watch_next(&b.w, 9));
+    }
+    retain(&b, "step_20 step_10 ", "only what is called as a step goes where others are");
+    watch_bed_close(&b);
+}
+
 /* A program may start by itself from what it names as its last, old as it is. */
 static void test_named(void)
 {
@@ -271,6 +344,8 @@ int main(void)
 {
     test_proof();
     test_retain();
+    test_plain();
+    test_retain_plain();
     test_named();
     test_last();
     test_retain_steps();

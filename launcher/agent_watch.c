@@ -55,6 +55,7 @@ struct lead_watch {
     char avoided[AVOID_LINES_BYTES];
     char held[PATH_MAX];
     bool has_news; /* so that an answer without a path is worth a word */
+    int64_t n_others; /* of that answer: what is there that is not known */
 };
 
 static void event(struct lead_watch *w, const char *name, const char *fmt, ...)
@@ -108,6 +109,31 @@ static const char *name_in(const struct lead_watch *w, const char *path)
                ? path + n + 1 : NULL;
 }
 
+/* The name in the directory of what that path is, or lies in, as a file of a checkpoint that
+ * is a directory does: a program may tell of that. False: it is not there. */
+static bool entry_of(const struct lead_watch *w, const char *path, char ret[FOUND_NAME_BYTES])
+{
+    size_t n = strlen(w->path), len;
+
+    if (strncmp(path, w->path, n) != 0 || path[n] != '/') {
+        return false;
+    }
+    len = strcspn(path + n + 1, "/");
+    if (len == 0 || len >= FOUND_NAME_BYTES) {
+        return false;
+    }
+    memcpy(ret, path + n + 1, len);
+    ret[len] = '\0';
+    return true;
+}
+
+static bool lies_in(const char *path, const char *in)
+{
+    size_t n = strlen(in);
+
+    return n > 0 && strncmp(path, in, n) == 0 && path[n] == '/';
+}
+
 bool lead_watch_has(const struct lead_watch *w, const char *path)
 {
     return w && name_in(w, path);
@@ -115,8 +141,12 @@ bool lead_watch_has(const struct lead_watch *w, const char *path)
 
 static void answer(struct lead_watch *w, const char *path, int64_t step)
 {
-    char text[32] = "";
+    char text[32] = "", others[128] = "";
 
+    if (w->n_others > 0) {
+        snprintf(others, sizeof(others), ": of %" PRId64 " entr%s none is one that muster knows "
+                 "(the kinds are in muster-ckpt(1))", w->n_others, w->n_others == 1 ? "y" : "ies");
+    }
     if (step >= 0) {
         snprintf(text, sizeof(text), " (step %" PRId64 ")", step);
     }
@@ -127,7 +157,7 @@ static void answer(struct lead_watch *w, const char *path, int64_t step)
               w->generation, path, text);
     } else if (w->has_news && !w->avoided[0]) {
         event(w, "checkpoint_chosen", "generation %u starts without a "
-              "checkpoint: there is none in %s", w->generation, w->path);
+              "checkpoint: there is none in %s%s", w->generation, w->path, others);
     }
     w->has_news = true; /* from now on there should be one */
     w->is_asked = false;
@@ -143,6 +173,9 @@ static bool told_is_better(const struct lead_watch *w, const char *path,
     }
     if (avoided_has_path(w->avoided, w->told)) {
         return !path[0] && (n == 0 || !name_in(w, w->told));
+    }
+    if (lies_in(w->told, path)) {
+        return true; /* the program says what of it it wants */
     }
     if (name_in(w, w->told)) {
         return n == 0; /* of a kind that is not known here */
@@ -160,6 +193,8 @@ static void take_chosen(struct lead_watch *w, const json_t *o)
     if (!w->is_asked) {
         return;
     }
+    w->n_others = json_integer_value(json_object_get(o, "others"));
+    w->has_news |= json_is_true(json_object_get(o, "likely"));
     if (json_is_true(json_object_get(o, "trouble"))) { /* which was told */
         answer(w, w->told, w->told_step);
         return;
@@ -184,13 +219,13 @@ static void take_passed(struct lead_watch *w, const json_t *o)
     const char *why = json_string_value(json_object_get(o, "why"));
     const char *aside = json_string_value(json_object_get(o, "aside"));
     const char *not = json_string_value(json_object_get(o, "aside_why"));
-    const char *told = name_in(w, w->told);
+    char told[FOUND_NAME_BYTES];
 
     if (!name || !state || !why) {
         return;
     }
     w->has_news = true;
-    w->told_is_broken |= told && strcmp(told, name) == 0;
+    w->told_is_broken |= entry_of(w, w->told, told) && strcmp(told, name) == 0;
     event(w, "checkpoint_broken", "%s/%s is %s: %s; %s%s", w->path, name, state,
           why, aside ? "set aside as " : "passed over", aside ? aside : "");
     if (not) {
@@ -414,9 +449,9 @@ static bool tell_avoided(const struct lead_watch *w)
     str_copy(lines, sizeof(lines), w->avoided);
     buf_printf(&b, "avoid\n");
     for (char *line; (line = strsep(&rest, "\n"));) {
-        const char *name = name_in(w, line);
+        char name[FOUND_NAME_BYTES];
 
-        if (name && strlen(name) < FOUND_NAME_BYTES) {
+        if (entry_of(w, line, name)) {
             buf_printf(&b, "avoid %s\n", name);
         }
     }
@@ -425,11 +460,10 @@ static bool tell_avoided(const struct lead_watch *w)
 
 static bool tell_held(const struct lead_watch *w)
 {
-    const char *name = name_in(w, w->held);
+    char name[FOUND_NAME_BYTES];
     _buf_ struct buf b = {0};
 
-    buf_printf(&b, "hold %s\n",
-               name && strlen(name) < FOUND_NAME_BYTES && !strchr(name, '\n') ? name : "");
+    buf_printf(&b, "hold %s\n", entry_of(w, w->held, name) && !strchr(name, '\n') ? name : "");
     return tell(w, buf_str(&b));
 }
 
@@ -497,6 +531,7 @@ bool lead_watch_ask(struct lead_watch *w, const struct order *order,
     str_copy(w->told, sizeof(w->told), told);
     w->told_step = step;
     w->told_is_broken = false;
+    w->n_others = 0;
     if (w->pid < 0 && start_child(w, &e) < 0) {
         event(w, "checkpoint_trouble", "%s", e.text);
         return false;

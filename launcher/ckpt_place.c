@@ -127,10 +127,11 @@ int ckpt_place_itself(const char *path, int *ret_dir, struct found *ret,
 }
 
 /* Where the Trainer saves it may have put its last model, and its state, beside what it has
- * saved: a name that says a step is that of a checkpoint. */
+ * saved, and a script what is best: a name that says a step is that of a checkpoint. */
 static bool is_output(const struct found *f)
 {
-    return (f->kind == FOUND_MODEL || f->kind == FOUND_TRAINER) && !f->is_step;
+    return (f->kind == FOUND_MODEL || f->kind == FOUND_TRAINER || f->kind == FOUND_TORCH_DIR) &&
+           !f->is_step;
 }
 
 int ckpt_place_refuse_itself(const char *to, struct error *e)

@@ -66,6 +66,16 @@ void ckpt_report_start(struct ckpt_report *r)
     jsonw_array(&r->w, NULL);
 }
 
+void ckpt_tell_none(const char *none, size_t n_others)
+{
+    if (n_others) {
+        fprintf(stderr, "muster: %s: of %zu entr%s none is one that muster knows (the kinds are "
+                "in muster-ckpt(1))\n", none, n_others, n_others == 1 ? "y" : "ies");
+    } else {
+        fprintf(stderr, "muster: %s\n", none);
+    }
+}
+
 static const char *why_of(const struct ckpt_look *l)
 {
     return l->rc < 0               ? l->why.text
@@ -140,7 +150,7 @@ static int print(struct ckpt_report *r, enum show_format format)
 
     jsonw_end_array(&r->w);
     if (!r->n) {
-        fputs("muster: no checkpoints\n", stderr);
+        ckpt_tell_none("no checkpoints", r->n_others);
     }
     if (format == SHOW_JSON || format == SHOW_YAML) {
         return show_json(&r->json, format);

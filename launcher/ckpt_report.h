@@ -79,7 +79,11 @@ struct ckpt_report {
     struct jsonw w; /* into it */
     size_t n, n_bad, n_unknown;
     size_t n_busy; /* a store did not answer: they may be anything */
+    /* For the caller to set: how many names there are where none is of one. 0: not known. */
+    size_t n_others;
 };
+/* On stderr, what is there where there is no checkpoint. */
+void ckpt_tell_none(const char *none, size_t n_others);
 /* What `muster ckpt verify` ends with where none is bad and some are unknown. */
 enum { CKPT_EXIT_UNKNOWN = 3 };
 void ckpt_report_start(struct ckpt_report *r);

@@ -105,11 +105,11 @@ static struct found_set *sets_of(const char *path, int dir, struct found *all, s
 
 /* Of several files that are one each is told by itself, but where one is missing none of
  * them is whole. */
-static void look_beside(const struct found *f, const struct found_set *set,
-                        struct ckpt_look *l)
+static void look_beside(int dir, const struct found *all, size_t n,
+                        const struct found_set *sets, size_t i, struct ckpt_look *l)
 {
-    if (l->rc == 0 && set->is_short) {
-        l->rc = found_tell_short(f, &l->why);
+    if (l->rc == 0 && sets[i].is_short) {
+        l->rc = found_tell_short_in(io_system(), dir, all, n, sets, i, &l->why);
     }
 }
 
@@ -119,6 +119,13 @@ static bool has_gone(int dir, const struct ckpt_look *l)
 {
     return l->rc < 0 && faccessat(dir, l->name, F_OK, AT_SYMLINK_NOFOLLOW) < 0 &&
            errno == ENOENT;
+}
+
+static size_t count_others(int dir)
+{
+    size_t n = 0, n_likely;
+
+    return found_count_names(io_system(), dir, &n, &n_likely) < 0 ? 0 : n;
 }
 
 static int report(const struct ckpt_options *o, const struct option_args *args,
@@ -143,12 +150,13 @@ static int report(const struct ckpt_options *o, const struct option_args *args,
             continue;
         }
         look_at(dir, &all[i], is_deep, &l);
-        look_beside(&all[i], &sets[i], &l);
+        look_beside(dir, all, n, sets, i, &l);
         /* One by its path, or by its name, is told whatever has become of it. */
         if (n == 1 || args->words.n > 2 || !has_gone(dir, &l)) {
             ckpt_report_add(&r, &l);
         }
     }
+    r.n_others = n == 0 ? count_others(dir) : 0;
     return is_deep ? ckpt_report_verdict(&r, o->format)
                    : ckpt_report_print(&r, o->format);
 }
@@ -160,7 +168,7 @@ static int check_set(int dir, const struct found *all, size_t n, const struct fo
 {
     *ret = (struct ckpt_look){.name = all[first].name};
     if (sets[first].is_short) {
-        ret->rc = found_tell_short(&all[first], &ret->why);
+        ret->rc = found_tell_short_in(io_system(), dir, all, n, sets, first, &ret->why);
         return ret->rc;
     }
     look_at(dir, &all[first], true, ret);
@@ -234,7 +242,10 @@ static int last_valid(const char *path, bool is_itself, int dir, struct found **
         rc = look_for_valid(path, is_itself, dir, *all, *n);
     } while (rc == NONE_VALID && !is_itself && ++n_looks < MAX_LOOKS && has_changed(dir, all, n));
     if (rc == NONE_VALID) {
-        fprintf(stderr, "muster: no valid checkpoint in %s\n", path);
+        _buf_ struct buf none = {0};
+
+        buf_printf(&none, "no valid checkpoint in %s", path);
+        ckpt_tell_none(buf_str(&none), *n == 0 ? count_others(dir) : 0);
         rc = EXIT_FAILED;
     }
     return rc;

@@ -15,6 +15,8 @@
  *           looks, and since nobody is to start from what had that name
  *   passed  name, state, why, aside, aside_why   on "choose": one that is not whole
  *   chosen  n, path, step     the answer, of n; without a path: none is whole
+ *           others, likely    and of n = 0 how many names there are of something else; likely:
+ *                             some say a step or an epoch
  *           trouble           or it could not be looked at, as was told
  *   finished                  the answer: the newest that is whole was told
  *   removed text              one that is not to be kept
@@ -266,6 +268,8 @@ static void keep_some(struct ckpt_watch *c)
     }
 }
 
+/* Of several files that are written one after the other each is whole as it comes: what
+ * older ones have is awaited. */
 static void look(struct ckpt_watch *c)
 {
     struct error e = {0};
@@ -281,8 +285,10 @@ static void look(struct ckpt_watch *c)
     }
     entry = watch_next(&c->watch, c->keep->keep > 1 ? (size_t)c->keep->keep : 1);
     if (entry && watch_check(&c->watch, c->dir, entry) == 0) {
-        say_whole(c, entry);
-        c->has_new = true;
+        if (!entry->set.lacks_parts) {
+            say_whole(c, entry);
+            c->has_new = true;
+        }
     } else if (!entry && c->has_new) {
         c->has_new = false;
         keep_some(c);
@@ -334,7 +340,7 @@ static void say_unchosen(struct ckpt_watch *c, const struct error *e)
 
 /* Whoever names the checkpoint to start from finds nothing in it, and would not hear why. A
  * directory whose name says no step may have a model beside what is saved there. */
-static void say_itself(struct ckpt_watch *c)
+static bool say_itself(struct ckpt_watch *c)
 {
     _close_ int above = -1;
     struct found_facts facts;
@@ -343,11 +349,24 @@ static void say_itself(struct ckpt_watch *c)
 
     if (ckpt_place_itself(c->path, &above, &f, NULL) <= 0 || !f.is_step ||
         found_check(io_system(), above, &f, false, &facts, NULL) < 0) {
-        return;
+        return false;
     }
     error_text(&e, EINVAL, "%s is a checkpoint itself, and none is in it: expected the "
                "directory that it is in (checkpoint.watch)", c->path);
     say_trouble(c, &e);
+    return true;
+}
+
+/* What is there is not known here, or nothing is. */
+static void put_others(struct jsonw *w, const struct ckpt_watch *c)
+{
+    size_t n = 0, n_likely = 0;
+
+    if (watch_count(&c->watch) == 0 &&
+        found_count_names(io_system(), c->dir, &n, &n_likely) == 0 && n > 0) {
+        jsonw_int(w, "others", (int64_t)n);
+        jsonw_bool(w, "likely", n_likely > 0);
+    }
 }
 
 static void choose(struct ckpt_watch *c)
@@ -355,6 +374,7 @@ static void choose(struct ckpt_watch *c)
     struct watch_entry *entry = NULL;
     _buf_ struct buf b = {0};
     struct error e = {0};
+    bool is_itself = false;
     struct jsonw w;
     int rc = open_directory(c, &e);
 
@@ -366,7 +386,7 @@ static void choose(struct ckpt_watch *c)
     if (rc < 0 && e.code != ENOENT) {
         say_unchosen(c, &e);
     } else if (rc == 0 && !entry) {
-        say_itself(c);
+        is_itself = say_itself(c);
     }
     c->has_chosen = true;
     w = begin(&b, "chosen");
@@ -375,6 +395,8 @@ static void choose(struct ckpt_watch *c)
         jsonw_bool(&w, "trouble", true);
     } else if (entry) {
         put_place(&w, c, entry);
+    } else if (rc == 0 && !is_itself) {
+        put_others(&w, c);
     }
     str_copy(c->chosen, sizeof(c->chosen), entry ? entry->found.name : "");
     say(&w);

@@ -26,6 +26,10 @@ static int check(int dir, const struct found *f, struct error *e)
                          true, &facts, e);
         ckpt_progress_end(&p);
     }
+    if (rc == 0 && found_lacks_parts(io_system(), dir, f)) {
+        rc = error_text(e, ENOENT, "%s: it was never finished: an older one has files that it "
+                        "lacks", f->name);
+    }
     return rc;
 }
 
@@ -90,7 +94,8 @@ int store_newer_beside(int dir, char name[FOUND_NAME_BYTES], struct error *e)
     given = rc < 0 ? NULL : find(all, n, name);
     for (size_t i = 0; i < n; i++) {
         if (is_newer(&all[i], given) &&
-            found_check(io_system(), dir, &all[i], false, &facts, NULL) == 0) {
+            found_check(io_system(), dir, &all[i], false, &facts, NULL) == 0 &&
+            !found_lacks_parts(io_system(), dir, &all[i])) {
             str_copy(name, FOUND_NAME_BYTES, all[i].name);
             return 0;
         }

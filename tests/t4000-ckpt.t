@@ -418,6 +418,77 @@ test_itself() {
     is "$status $(itself "own/$step" state)" '1 unfinished' 'and without COMMIT'
 }
 
+# Files that a script has saved into a directory of each step.
+test_torch_dir() {
+    mkdir own.d
+    "$TORCH_PYTHON" - <<'END' || bail_out 'no checkpoints'
+import json, os, torch
+from torch import nn
+for name in ["step_100", "step_200", "ckpt-30", "epoch_3", "1000", "step_300", "step_150.tmp", "2024", "run_3"]:
+    os.mkdir("own.d/" + name)
+    model = nn.Linear(4, 4)
+    if name == "2024":
+        torch.save(torch.zeros(9), "own.d/2024/shard_0.pt")
+        continue
+    torch.save(model.state_dict(), f"own.d/{name}/model.pt")
+    if name != "step_300":
+        torch.save(torch.optim.Adam(model.parameters()).state_dict(), f"own.d/{name}/optim.pt")
+        torch.save(torch.get_rng_state(), f"own.d/{name}/rng.pt")
+        with open(f"own.d/{name}/meta.json", "w") as f:
+            json.dump({"loss": float("nan")}, f)
+END
+    run "$MUSTER" ckpt ls own.d
+    is "$(awk 'NR > 1 { print $1, $2, $3, $4 == "-" ? $5 : $6 }' out)" '1000 torch-dir 1000 whole
+step_300 torch-dir 300 unfinished
+step_200 torch-dir 200 whole
+step_100 torch-dir 100 whole
+ckpt-30 torch-dir 30 whole
+epoch_3 torch-dir 3 whole' 'those that are one' || show
+    like "$(cat out)" 'step_300: it was never finished: step_200 has meta.json, which it lacks' 'and what is missing'
+    flip own.d/step_200/optim.pt 1500
+    truncate -s -1 own.d/epoch_3/meta.json
+    run "$MUSTER" ckpt verify own.d -o json
+    is "$status $(json 1.state <out) $(json 2.state <out) $(json 5.state <out)" '1 unfinished damaged damaged' 'verify reads all' || show
+    like "$(json 2.why <out)" 'step_200: optim.pt: ' 'and names the file'
+    like "$(json 5.why <out)" 'epoch_3: meta.json is cut' 'of whichever kind'
+    mv own.d/1000 thousand
+    run "$MUSTER" ckpt last-valid own.d
+    is "$status:$(cat out)" '0:own.d/step_100' 'the newest that is whole' || show
+    is "$(grep -c 'passed over' err)" 2 'and what was passed over'
+    mv thousand own.d/1000
+    run "$MUSTER" ckpt last-valid own.d/1000
+    is "$status:$(cat out)" '0:own.d/1000' 'one by its path' || show
+    run "$MUSTER" ckpt show own.d/step_100
+    is "$status" 0 'one is shown' || show
+    like "$(cat out)" 'torch-dir' 'with its kind'
+    like "$(cat out)" 'pickles, which muster does not run' 'but not its tensors' || show
+    run "$MUSTER" ckpt convert own.d/step_100 x.safetensors
+    is "$status" 1 'nor are they converted'
+    like "$(cat err)" 'pickles, which muster does not run' 'and why' || show
+    run "$MUSTER" ckpt cp own.d/step_100 copies.d
+    is "$status:$(cat out)" '0:copies.d/step_100' 'it is copied' || show
+    ok 'all of it' diff -r own.d/step_100 copies.d/step_100
+    run "$MUSTER" ckpt cp own.d/step_200 copies.d
+    is "$status" 1 'what is damaged is not'
+    rm -r own.d/step_200 own.d/step_300
+    cp -r own.d/step_100 own.d/step_400
+    run "$MUSTER" ckpt prune own.d --keep 1
+    is "$status:$(cat out)" '0:own.d/ckpt-30
+own.d/step_100' 'older ones go' || show
+    is "$(ls own.d | paste -sd' ')" '1000 2024 epoch_3 run_3 step_150.tmp step_400' 'and nothing else'
+}
+
+# Where nothing is known it is said how much is there.
+test_nothing_known() {
+    mkdir -p odd.d/run_1
+    echo words >odd.d/notes.txt
+    run "$MUSTER" ckpt ls odd.d
+    is "$status:$(cat err)" '0:muster: no checkpoints: of 2 entries none is one that muster knows (the kinds are in muster-ckpt(1))' \
+        'by ls' || show
+    run "$MUSTER" ckpt last-valid odd.d
+    like "$(cat err)" 'no valid checkpoint in odd.d: of 2 entries none is one' 'and by last-valid'
+}
+
 test_usage() {
     fresh
     run "$MUSTER" ckpt prove d

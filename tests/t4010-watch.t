@@ -191,4 +191,54 @@ test_torch() {
     python=python3
 }
 
+# plain NAME PATTERN HOW START [WORD...]: a script that dies in its second save, and starts from
+# that then.
+plain() {
+    local d=$1 pattern=$2 how=$3 start=$4
+    shift 4
+    run timeout 120 "$MUSTER" run --allow-run-as-root --name "$d" --nproc-per-node 1 --max-restarts 1 \
+        --set restart.backoff=1ms..1ms --set checkpoint.watch="$d" -- \
+        "$TORCH_PYTHON" "$MUSTER_SRCDIR/tests/py/plain_saver.py" "$d" "$pattern" 30 "$how" "$@"
+    is "$status" 0 "$d: the run succeeds" || show
+    is "$(cat "$d.log")" "1 0 None
+2 10 $TRASH/$d/$start" 'it goes on from what is whole' || show
+}
+
+# Files of a script's own in a directory of each step: nothing but the one before says which
+# there have to be.
+test_torch_dir() {
+    need_torch
+    plain between step_%d between step_10
+    told between checkpoint_broken 'step_20 is unfinished: .*step_10, which is whole, has (optim.pt|meta.json); set aside as step_20.broken' \
+        'what it lacks is told'
+    ok 'it is there' test -e between/step_20.broken/model.pt
+    run "$MUSTER" ckpt ls between
+    is "$(awk 'NR > 1 { print $1, $2, $3, $6 }' out)" 'step_30 torch-dir 30 whole
+step_20 torch-dir 20 whole
+step_10 torch-dir 10 whole' 'all are listed' || show
+    plain within epoch_%d within epoch_10
+    told within checkpoint_broken 'epoch_20 is damaged: .*optim.pt.*set aside as epoch_20.broken' 'a file that is cut'
+    like "$(cat within/epoch_20.broken.why)" 'optim.pt' 'with the reason'
+    plain number %d between 10
+    told number checkpoint_broken '/20 is unfinished: .*set aside as 20.broken' 'a name that is a number'
+}
+
+# What is called as a checkpoint, and is not known, is no silence.
+test_nothing_known() {
+    mkdir -p odd/step_9/weights odd/notes
+    run "$MUSTER" run --allow-run-as-root --name odd --nproc-per-node 1 --set checkpoint.watch=odd -- true
+    is "$status" 0 'the run succeeds' || show
+    told odd checkpoint_chosen 'generation 1 starts without a checkpoint: there is none in [^ ]*/odd: of 2 entries none is one that muster knows' \
+        'that none of what is there is known is told'
+}
+
+# A program that tells of a file in it starts from that.
+test_torch_dir_told() {
+    need_torch
+    export PYTHONPATH=$MUSTER_SRCDIR/python LIBMUSTER=$MUSTER_BUILDDIR/.libs/libmuster.so.0
+    plain said step_%d between step_10/model.pt --told
+    plain early step_%d within step_10 --early
+    unset PYTHONPATH LIBMUSTER
+}
+
 run_cases

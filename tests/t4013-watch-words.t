@@ -189,6 +189,53 @@ test_by_itself() {
     end
 }
 
+# plain STEP NAME...: files of a script's own.
+plain() {
+    local step=$1 name
+    shift
+    mkdir -p "d/step_$step"
+    for name; do printf '\200\002}.' >"d/step_$step/$name"; done
+}
+
+# Of files that come one after the other each is whole: what others have is awaited.
+test_plain() {
+    rm -rf d
+    plain 10 model.pt optim.pt
+    begin d
+    ask
+    is "$(said chosen)" '{"op":"chosen","n":1,"path":"d/step_10","kind":"torch-dir","step":10}' 'one is known' || show
+    plain 20 model.pt
+    for _ in 1 2 3 4 5; do # each a second, or more: it has looked twice
+        hear '"op":"alive"'
+        cat out >>heard
+    done
+    unlike "$(cat heard)" step_20 'one that still lacks a file is not told of'
+    plain 20 optim.pt
+    hear '"whole"'
+    like "$(tail -1 out)" '"path":"d/step_20","kind":"torch-dir","step":20,' 'until that is there' || show
+    end
+    plain 30 model.pt
+    watch choose -- d
+    is "$(said passed name) $(said passed state) $(said passed aside):$(said chosen step)" \
+        'step_30 unfinished step_30.broken:20' 'one that was left so is set aside' || show
+    like "$(said passed why)" 'step_20, which is whole, has optim.pt' 'and why'
+}
+
+# Who has other things there hears of how many.
+test_others() {
+    rm -rf d
+    mkdir -p d/run_1 d/step_3.broken d/.hidden
+    echo x >d/notes.txt
+    watch choose -- d
+    is "$(said chosen)" '{"op":"chosen","n":0,"others":2,"likely":false}' 'what is not known is counted' || show
+    mkdir d/step_9
+    watch choose -- d
+    is "$(said chosen)" '{"op":"chosen","n":0,"others":3,"likely":true}' 'and whether it is called as one' || show
+    made
+    watch choose -- d
+    is "$(said chosen others)" none 'not where some are' || show
+}
+
 # What was read goes as soon as nobody reads it, and not with the next one that is saved.
 test_hold() {
     made

@@ -82,6 +82,31 @@ test_own() {
     is "$(json files_moved <out)" 0 'what is here is not fetched again'
 }
 
+# Files that a script saves into a directory of each step.
+test_torch_dir() {
+    local step
+    for step in 10 20 30; do
+        mkdir -p own/step_$step
+        for name in model optim; do printf '\200\002}.' >own/step_$step/$name.pt; done
+    done
+    rm own/step_30/optim.pt
+    run ckpt push own/step_20 s3://bucket/plain
+    matches "$status:$(cat out)" '^0:s3://bucket/plain/step_20-[0-9a-f]{8}$' 'one is pushed' || show
+    run ckpt ls s3://bucket/plain -o json
+    is "$(json 0.kind <out) $(json 0.step <out) $(json 0.state <out)" 'torch-dir 20 whole' 'and known there' || show
+    run ckpt push own/step_10 s3://bucket/plain --newer
+    matches "$status:$(cat out)" '^0:.*/step_20-' 'the newest that is whole is' || show
+    run ckpt pull s3://bucket/plain plain2
+    is "$(cat out)" plain2/step_20 'it comes back' || show
+    ok 'as it was' diff -r own/step_20 plain2/step_20
+    run ckpt pull s3://bucket/plain plain2 --newer
+    is "$status:$(cat out)" 0: 'it is here' || show
+    mkdir plain2/step_30 && cp own/step_30/model.pt plain2/step_30 && rm -r plain2/step_20
+    cp -r own/step_10 plain2
+    run ckpt pull s3://bucket/plain plain2 --newer
+    is "$status:$(cat out)" 0:plain2/step_20 'one that was never finished here is not newer' || show
+}
+
 # People see on a terminal how far it is, and nothing in a log of what takes no time.
 test_progress() {
     command -v script >/dev/null || { skip 'no script, of bsdutils' 6; return; }
