@@ -11,7 +11,7 @@
 int ckpt_keep_take(const struct ckpt_options *o, struct ckpt_keep *ret, struct error *e)
 {
     *ret = (struct ckpt_keep){0};
-    if (o->keep < 1) {
+    if (o->keep < 1 && o->unfinished_ms == 0) {
         return error_text(e, ERR_USAGE, "--keep N is needed, and at least 1");
     }
     if (o->every < 0) {

@@ -6,7 +6,8 @@
 #include "ckpt/keep.h"
 #include "launcher/ckpt_report.h"
 
-/* 0; -ERR_USAGE: a value that is none, or no --keep. */
+/* 0; -ERR_USAGE: a value that is none, or no --keep, where it is not only about what came to
+ * no end: then none is removed by the rule. */
 int ckpt_keep_take(const struct ckpt_options *o, struct ckpt_keep *ret,
                    struct error *e);
 

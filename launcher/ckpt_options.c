@@ -5,6 +5,8 @@
 #include "launcher/ckpt_report.h"
 
 #include "base/cleanup.h"
+#include "launcher/ckpt_unfinished.h"
+#include "spec/value.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -64,11 +66,26 @@ static int set_count(void *into, const struct option_def *def, const char *value
     return 0;
 }
 
+/* Who saves may pause: less would take what somebody is at. */
+static int set_unfinished(void *into, const struct option_def *def, const char *value,
+                          struct error *e)
+{
+    uint64_t ms = 0;
+
+    if (value_span(value, &ms) < 0 || ms < UNFINISHED_LEAST_MS) {
+        return error_text(e, ERR_USAGE, "expected a time of at least 1m, as 1h, found '%.40s'",
+                          value);
+    }
+    *(uint64_t *)((char *)into + def->offset) = ms;
+    return 0;
+}
+
 enum place {
     AT_OUTPUT,
     AT_KEEP,
     AT_EVERY,
     AT_BEST,
+    AT_UNFINISHED,
     AT_NEWER,
     AT_DRY_RUN,
     AT_JOBS,
@@ -96,6 +113,11 @@ static const struct option_def table[N_OPTIONS + 1] = {
         .name = "best", .value = "METRIC", .type = OPTION_STR,
         .offset = offsetof(struct ckpt_options, best),
         .help = "prune, push: and the one with the lowest, or METRIC:max"},
+    [AT_UNFINISHED] = {
+        .name = "unfinished", .value = "TIME", .type = OPTION_CALL, .call = set_unfinished,
+        .offset = offsetof(struct ckpt_options, unfinished_ms),
+        .help = "prune: remove also saves that came to no end, and to which nobody has written "
+                "for TIME, e.g. 1h"},
     [AT_NEWER] = {
         .name = "newer", .type = OPTION_FLAG,
         .offset = offsetof(struct ckpt_options, is_newer),
@@ -153,6 +175,7 @@ enum {
     STORE = 1 << 6, /* how to talk to one: wherever a place may be in one */
     SHARD_SIZE = 1 << 7,
     BENCH = 1 << 8,
+    UNFINISHED = 1 << 9,
 };
 
 /* What is missing here no verb has. */
@@ -161,7 +184,7 @@ static const unsigned options_of[N_OPTIONS] = {
     [AT_BEST] = BEST,             [AT_NEWER] = NEWER,     [AT_DRY_RUN] = DRY_RUN,
     [AT_JOBS] = STORE,            [AT_PART_SIZE] = STORE, [AT_TIMEOUT] = STORE,
     [AT_SHARD_SIZE] = SHARD_SIZE, [AT_SIZE] = BENCH,      [AT_RANKS] = BENCH,
-    [AT_TENSORS] = BENCH,         [AT_ROUNDS] = BENCH,
+    [AT_TENSORS] = BENCH,         [AT_ROUNDS] = BENCH,    [AT_UNFINISHED] = UNFINISHED,
 };
 
 static const struct verb {
@@ -177,7 +200,7 @@ static const struct verb {
     {"push", CKPT_CHANGES, OUTPUT | KEEP | EVERY | BEST | NEWER | DRY_RUN | STORE},
     {"pull", CKPT_CHANGES, OUTPUT | NEWER | DRY_RUN | STORE},
     {"cp", CKPT_CHANGES, OUTPUT | DRY_RUN | STORE},
-    {"prune", CKPT_CHANGES, KEEP | EVERY | BEST | DRY_RUN | STORE},
+    {"prune", CKPT_CHANGES, KEEP | EVERY | BEST | UNFINISHED | DRY_RUN | STORE},
     {"bench", CKPT_ON_ONE, OUTPUT | BENCH},
 };
 
@@ -265,6 +288,7 @@ const struct options ckpt_options = {
              "pull s3://BUCKET/PREFIX DIRECTORY --newer\n"
              "cp FROM TO\n"
              "prune PLACE --keep N [--every N] [--best METRIC[:min|max]]\n"
+             "prune DIRECTORY --unfinished TIME [--keep N ...]\n"
              "bench DIRECTORY [--size SIZE] [--ranks N] [-o json|yaml]",
     .about = "Looks at checkpoints, and copies them to and from object stores. A "
              "PLACE is a directory or s3://BUCKET/PREFIX. Those of muster, of "

@@ -3,7 +3,8 @@
  * Pruning a directory: muster ckpt prune, and that of copies. Those that stay because
  * they are the newest, or the best, were verified to the last byte before any other one
  * goes, by the first of the two here, and by the second when they were copied. Only what
- * is whole is removed: somebody may be writing the rest.
+ * is whole is removed, as somebody may be writing the rest: but for saves to which nobody has
+ * written for as long as was said (ckpt_unfinished.h).
  */
 #include <config.h>
 
@@ -19,6 +20,7 @@
 #include "launcher/ckpt_keep.h"
 #include "launcher/ckpt_progress.h"
 #include "launcher/ckpt_stop.h"
+#include "launcher/ckpt_unfinished.h"
 #include "launcher/commands.h"
 
 #include <errno.h>
@@ -39,6 +41,8 @@ struct prune {
     size_t *series;             /* of each (found_series()) */
     struct found_set *sets;     /* likewise */
     bool *is_read;              /* and found to be right */
+    bool *goes_unfinished;
+    struct ckpt_unfinished unfinished;
     struct strlist named;       /* by the programs (ckpt/tracker.h) */
 };
 
@@ -49,6 +53,7 @@ static void prune_release(struct prune *p)
     free(p->series);
     free(p->sets);
     free(p->is_read);
+    free(p->goes_unfinished);
     strlist_release(&p->named);
 }
 
@@ -86,7 +91,9 @@ static int check(struct prune *p, size_t i, bool is_deep)
     } else if (facts.is_counted) {
         p->items[i].n_files = 1; /* whatever others have, it lacks nothing */
     }
-    if (rc < 0 && !p->copied) {
+    if (rc == -ENOENT && !p->copied && p->all[i].kind == FOUND_MUSTER) {
+        p->goes_unfinished[i] = ckpt_unfinished_may_go(&p->unfinished, p->all[i].name, &why);
+    } else if (rc < 0 && !p->copied) {
         bool is_unknown = ckpt_is_unknown(p->dir, p->all[i].name, rc, &facts);
 
         ckpt_tell("left alone", ckpt_state_name(rc, is_unknown), &why);
@@ -172,11 +179,15 @@ static bool pin_held(struct prune *p)
 
 static int remove_one(const struct prune *p, size_t i, struct error *e)
 {
+    int rc;
+
     if (p->all[i].kind != FOUND_MUSTER) {
         return watch_remove(p->dir, p->path, p->all[i].name, e);
     }
-    return step_remove_all(io_system(), p->dir, p->all[i].name, e) < 0
-               ? error_wrap(e, "%s", p->path) : 0;
+    rc = p->goes_unfinished[i]
+             ? ckpt_unfinished_remove(&p->unfinished, p->all[i].name, e)
+             : step_remove_all(io_system(), p->dir, p->all[i].name, e);
+    return rc < 0 ? error_wrap(e, "%s", p->path) : 0;
 }
 
 /* The error is that of the first that could not be removed; others are told at once. */
@@ -190,6 +201,11 @@ static void take_failure(const struct error *why, int *rc, struct error *e)
     *rc = -why->code;
 }
 
+static bool goes(const struct prune *p, size_t i)
+{
+    return p->items[i].is_removed || p->goes_unfinished[i];
+}
+
 /* The oldest goes first, and one that cannot be removed keeps no other one. A signal waits
  * until one is gone: what is left of it would be nobody's. */
 static int remove_all(const struct prune *p, bool is_dry, struct error *e)
@@ -199,13 +215,13 @@ static int remove_all(const struct prune *p, bool is_dry, struct error *e)
     int rc = 0;
 
     for (size_t i = 0; i < p->n; i++) {
-        of += p->items[i].is_removed;
+        of += goes(p, i);
     }
     for (size_t i = p->n; i-- > 0 && !ckpt_stop_came();) {
         struct error why = {0};
         int one;
 
-        if (!p->items[i].is_removed) {
+        if (!goes(p, i)) {
             continue;
         }
         if (!is_dry && !p->copied) {
@@ -250,12 +266,17 @@ static int run(struct prune *p, bool is_dry, struct error *e)
     p->series = found_series(p->all, sizeof(*p->all), p->n);
     p->sets = p->series ? found_sets_in(io_system(), p->dir, p->all, p->n, p->series) : NULL;
     p->is_read = calloc(p->n + 1, sizeof(*p->is_read));
-    if (!p->items || !p->sets || !p->is_read) {
+    p->goes_unfinished = calloc(p->n + 1, sizeof(*p->goes_unfinished));
+    if (!p->items || !p->sets || !p->is_read || !p->goes_unfinished) {
         return error_set(e, ENOMEM, "look at %s", p->path);
+    }
+    rc = ckpt_unfinished_begin(&p->unfinished, e);
+    if (rc < 0) {
+        return error_wrap(e, "%s", p->path);
     }
     look(p);
     settle_best(p);
-    for (size_t i = 0; i < p->n; i++) {
+    for (size_t i = 0; i < p->n && p->keep.rule.keep > 0; i++) {
         if (p->items[i].series == i) {
             settle_largest(p, i);
         }
@@ -272,6 +293,7 @@ static int run(struct prune *p, bool is_dry, struct error *e)
     rc = remove_all(p, is_dry, e);
     rc = is_dry ? rc : sweep(p, rc, e);
     ckpt_stop_end();
+    ckpt_unfinished_hint(&p->unfinished);
     return rc;
 }
 
@@ -306,6 +328,8 @@ int ckpt_verb_prune(const struct ckpt_options *o, const char *path)
         return command_fail(&e);
     }
     p.dir = dir;
+    p.unfinished = (struct ckpt_unfinished){.dir = dir, .still_ms = o->unfinished_ms,
+                                            .is_dry = o->is_dry};
     return run(&p, o->is_dry, &e) < 0 ? command_fail(&e) : EXIT_OK;
 }
 
@@ -313,7 +337,8 @@ int ckpt_prune_copies(int dir, const char *path, uint64_t keep, const char *copi
                       struct error *e)
 {
     __attribute__((cleanup(prune_release))) struct prune p = {
-        .path = path, .dir = dir, .keep.rule.keep = keep, .copied = copied};
+        .path = path, .dir = dir, .keep.rule.keep = keep, .copied = copied,
+        .unfinished.dir = dir};
 
     return run(&p, false, e);
 }

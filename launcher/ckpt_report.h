@@ -20,7 +20,7 @@
 struct ckpt_options {
     enum show_format format;
     int64_t keep, every, jobs, timeout_s, ranks, rounds, tensors;
-    uint64_t part_bytes, shard_bytes, bytes;
+    uint64_t part_bytes, shard_bytes, bytes, unfinished_ms;
     const char *best;
     bool is_dry, is_newer;
 };

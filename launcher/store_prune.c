@@ -168,7 +168,9 @@ int store_verb_prune(const struct ckpt_options *o, const char *uri)
     struct ckpt_keep keep;
     const struct store_prune how = {.keep = &keep, .on_removed = on_removed, .arg = copy};
     struct error e = {0};
-    int rc = ckpt_keep_take(o, &keep, &e);
+    int rc = o->unfinished_ms
+                 ? error_text(&e, ERR_USAGE, "--unfinished: expected a directory, found '%s'", uri)
+                 : ckpt_keep_take(o, &keep, &e);
 
     if (rc < 0) {
         error_wrap(&e, "ckpt prune");

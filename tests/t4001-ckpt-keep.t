@@ -832,6 +832,90 @@ test_prune_interrupted() {
     is $bad 0 'what goes is all gone, and told'
 }
 
+# left_over STEP WHEN: what a save that was killed WHEN leaves.
+left_over() {
+    rm -rf "p/$(name_of "$1")"
+    make_own p "$1"
+    rm "p/$(name_of "$1")/COMMIT"
+    touch -d "$2" "p/$(name_of "$1")"/* "p/$(name_of "$1")"
+}
+
+# Saves that were killed stay where nothing is said of them: who saves may be at it.
+test_unfinished() {
+    made
+    left_over 6 '3 hours ago'
+    left_over 7 '10 minutes ago'
+    left_over 2 '2 days ago'
+    run ckpt prune p --keep 9
+    is "$status:$(left)" '0:1 2 3 4 5 6 7 ' 'without a word of them all stay' || show
+    like "$(cat err)" "left alone, unfinished: $(name_of 6) has no COMMIT: it was never finished" 'and are told of'
+    like "$(tail -1 err | sed 's/take [0-9.]* KiB/take so much/')" \
+        'muster: 3 unfinished take so much: --unfinished 1h removes those' 'with what they take'
+    run ckpt prune p --unfinished 1h --dry-run
+    is "$status:$(tr '\n' ' ' <out):$(left)" "0:p/$(name_of 2) p/$(name_of 6) :1 2 3 4 5 6 7 " 'what would go is told' || show
+    run ckpt prune p --unfinished 1h
+    is "$status:$(tr '\n' ' ' <out):$(left)" "0:p/$(name_of 2) p/$(name_of 6) :1 3 4 5 7 " \
+        'what nobody has written to for so long goes, and nothing else' || show
+    like "$(cat err)" "$(name_of 7): it was written to 10m" \
+        'and when one was written to that stays'
+    like "$(cat err)" 'and who saves may be at it: expected 1h without a change' 'and why'
+    unlike "$(cat err)" 'removes those' 'who has read of it is not told again'
+    ls -A p | grep -v ^step- >out
+    is "$(cat out)" '' 'no file is left of that'
+    left_over 6 '3 hours ago'
+    run ckpt prune p --keep 2 --unfinished 5m
+    is "$status:$(left)" '0:4 5 ' 'beside what has to go by the rule' || show
+}
+
+# One file that is written to, of many that are not; one that has grown to a checkpoint.
+test_unfinished_at_work() {
+    rm -rf p
+    left_over 6 '3 hours ago'
+    touch "p/$(name_of 6)/r00001.safetensors"
+    run ckpt prune p --unfinished 1h
+    is "$status:$(left)" '0:6 ' 'one that is written to stays' || show
+    touch -d '3 hours ago' "p/$(name_of 6)"/*
+    exec 8<"p/$(name_of 6)"
+    flock -s 8
+    run ckpt prune p --unfinished 1h
+    is "$status:$(left)" '0:6 ' 'and one that somebody copies' || show
+    like "$(cat err)" 'somebody copies it' 'as is told'
+    exec 8<&-
+    touch p/.muster-run-20260101-000000-abcdef
+    run ckpt prune p --unfinished 1h
+    is "$status:$(left)" '0:6 ' 'and all where a run saves' || show
+    like "$(cat err)" 'run 20260101-000000-abcdef saves there' 'as is told'
+    touch -d '2 minutes ago' p/.muster-run-20260101-000000-abcdef
+    echo mine >"p/$(name_of 6)/notes.txt"
+    touch -d '3 hours ago' "p/$(name_of 6)"/* "p/$(name_of 6)"
+    run ckpt prune p --unfinished 1h
+    is "$status" 1 'one with files of somebody else is told'
+    like "$(cat err)" "$(name_of 6)/notes.txt is not muster's: it stays" 'with the file'
+    is "$(ls "p/$(name_of 6)")" notes.txt 'which is all that is left'
+    rm -r "p/$(name_of 6)" p/.muster-run-*
+    left_over 6 'tomorrow'
+    run ckpt prune p --unfinished 1h
+    is "$status:$(left)" '0:6 ' 'one of a time that is to come stays' || show
+    like "$(cat err)" 'written to after now' 'which is told'
+}
+
+test_unfinished_usage() {
+    rm -rf p
+    made
+    for time in '' 1 0 -1h soon 59s; do
+        run ckpt prune p --unfinished "$time"
+        is "$status" 2 "no time: '$time'"
+    done
+    like "$(cat err)" 'option --unfinished: expected a time of at least 1m' 'which is said'
+    run ckpt prune s3://b/p --unfinished 1h
+    is "$status" 2 'nor a store'
+    like "$(cat err)" "expected a directory, found 's3://b/p'" 'which is said'
+    run ckpt prune p --unfinished 1h --best loss
+    is "$status" 2 'a rule without --keep'
+    run ckpt ls p --unfinished 1h
+    is "$status:$(left)" '2:1 2 3 4 5 ' 'and no other verb has it'
+}
+
 test_usage() {
     made
     run ckpt prune p
