@@ -128,7 +128,8 @@ static int fill(struct muster_ckpt *ck, struct step *s, struct error *e)
     int rc;
 
     if (!wants) {
-        return error_set(e, ENOMEM, "load");
+        return error_set(e, ENOMEM, "get memory for a list of the %zu tensors to load",
+                         r->n_pieces);
     }
     rc = load_into_begin(wants, list_wants(r, s->manifest.n_ranks, wants),
                          (unsigned)ck->options.n_threads, &into, e);
@@ -316,7 +317,7 @@ int ckpt_read_one(struct muster_ckpt *ck, int64_t step,
         rc = wants ? load_boxes(&ck->load, NULL, wants,
                                 list_wants(&r, ck->load.step.manifest.n_ranks, wants),
                                 (unsigned)ck->options.n_threads, e)
-                   : error_set(e, ENOMEM, "read");
+                   : error_set(e, ENOMEM, "get memory for the tensor to read");
     }
     registry_exchange_finder(&r, &ck->registry);
     registry_release(&r);

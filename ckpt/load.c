@@ -47,7 +47,7 @@ static int read_index(const struct step *s, struct index **ret,
         return error_set(e, -rc, "read %s/%s", s->name, f->name);
     }
     if (digest_of_file(data, len, &digest) < 0) {
-        return error_set(e, ENOMEM, "read %s/%s", s->name, f->name);
+        return error_set(e, ENOMEM, "verify the %zu bytes of %s/%s", len, s->name, f->name);
     }
     if (len != f->bytes || !digest_equal(digest, f->digest)) {
         return error_text(e, ERR_FORMAT, "%s/%s is damaged: its %zu bytes do not "
@@ -186,7 +186,8 @@ static int make_scratch(const struct load_want *wants, size_t n, char ***scratch
         *scratch = *scratch ? *scratch : calloc(n, sizeof(**scratch));
         to[i] = *scratch ? malloc(strided_bytes(&s)) : NULL;
         if (!to[i]) {
-            return error_set(e, ENOMEM, "load a tensor by way of memory");
+            return error_set(e, ENOMEM, "get %llu bytes to load tensor '%.200s' by way of",
+                             (unsigned long long)strided_bytes(&s), wants[i].name);
         }
         (*scratch)[i] = to[i];
     }
@@ -263,13 +264,13 @@ int load_into_begin(const struct load_want *wants, size_t n, unsigned n_threads,
     int rc;
 
     if (!into) {
-        return error_set(e, ENOMEM, "load");
+        return error_set(e, ENOMEM, "get memory for a load");
     }
     into->wants = wants;
     into->n = n;
     into->n_threads = n_threads;
     if (load_job_make_room(&into->job, n) < 0) {
-        return error_set(e, ENOMEM, "load");
+        return error_set(e, ENOMEM, "get memory for a list of the %zu tensors to load", n);
     }
     rc = make_scratch(wants, n, &into->scratch, into->job.to, e);
     if (rc < 0) {

@@ -44,7 +44,10 @@ static struct {
     bool is_direct[MAX_FDS];
     int n_refused;
     int n_opened, n_random, n_flags, n_looks;
-    int n_threads; /* that were asked for, and not to be had */
+    int n_threads; /* that were asked for, and not to be had, ... */
+    bool has_threads; /* ... or are */
+    _Atomic int n_short; /* so many more do not get memory to read with, ... */
+    _Atomic int n_full;  /* ... or a descriptor */
     uint64_t direct[WORLD], other[WORLD]; /* bytes of each that were read */
 } fs;
 
@@ -59,6 +62,14 @@ ssize_t __wrap_preadv2(int fd, const struct iovec *iov, int n, off_t at, int fla
 int __real_thread_start_beside(pthread_t *thread, void *(*f)(void *arg), void *arg);
 int __wrap_thread_start_beside(pthread_t *thread, void *(*f)(void *arg), void *arg);
 
+char *__real_hugepages_buffer(size_t len);
+char *__wrap_hugepages_buffer(size_t len);
+
+char *__wrap_hugepages_buffer(size_t len)
+{
+    return fs.is_on && fs.n_short-- > 0 ? NULL : __real_hugepages_buffer(len);
+}
+
 int __wrap_openat(int dir, const char *name, int flags, ...)
 {
     va_list args;
@@ -68,6 +79,10 @@ int __wrap_openat(int dir, const char *name, int flags, ...)
     va_start(args, flags);
     mode = flags & O_CREAT ? va_arg(args, mode_t) : 0;
     va_end(args);
+    if (fs.is_on && fs.n_full-- > 0) {
+        errno = EMFILE;
+        return -1;
+    }
     fd = __real_openat(dir, name, flags, mode);
     if (fs.is_on && fd >= 0 && fd < MAX_FDS) {
         fs.file[fd] = strcmp(name, "r00000.safetensors") == 0   ? 1
@@ -137,7 +152,7 @@ ssize_t __wrap_preadv2(int fd, const struct iovec *iov, int n, off_t at, int fla
 int __wrap_thread_start_beside(pthread_t *thread, void *(*f)(void *arg), void *arg)
 {
     fs.n_threads++;
-    return fs.is_on ? EAGAIN : __real_thread_start_beside(thread, f, arg);
+    return fs.is_on && !fs.has_threads ? EAGAIN : __real_thread_start_beside(thread, f, arg);
 }
 
 /* --- the bed --- */
@@ -370,6 +385,45 @@ static void test_readers(void)
     free(bytes[1]);
 }
 
+/* What a thread lacks others have, or the last one when they have given it back. */
+static void test_scarce(void)
+{
+    static const struct {
+        int n_short, n_full;
+        bool has_threads;
+        const char *what;
+    } cases[] = {
+        {1, 0, false, "memory that is there the second time"},
+        {0, 1, false, "a descriptor that is there the second time"},
+        {1, 0, true, "memory for all threads but one"},
+        {4, 0, true, "for none of many"},
+        {0, 4, true, "descriptors for none"},
+        {2, 2, true, "or little of both"},
+    };
+    struct error e = {0};
+    int before = n_open();
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        fs.has_threads = cases[i].has_threads;
+        fs.n_short = cases[i].n_short;
+        fs.n_full = cases[i].n_full;
+        is_int(load_rows(ROW, &e), 0, "%s: %s", cases[i].what, e.text);
+    }
+    for (int has_threads = 0; has_threads <= 1; has_threads++) {
+        fs.has_threads = has_threads;
+        fs.n_short = INT_MAX;
+        is_int(load_rows(ROW, &e), -ENOMEM, "memory that nobody gets");
+        like(e.text, "get 4194304 bytes to read step-", "how much is told");
+        like(e.text, ".safetensors with", "and of which file");
+        fs.n_short = 0;
+        fs.n_full = INT_MAX;
+        is_int(load_rows(ROW, &e), -EMFILE, "nor a descriptor: %s", e.text);
+        fs.n_full = 0;
+    }
+    is_int(n_open(), before, "nothing stays open");
+    fs.has_threads = false;
+}
+
 int main(void)
 {
     make_bed();
@@ -378,6 +432,7 @@ int main(void)
     test_other_layer();
     test_refused();
     test_readers();
+    test_scarce();
     close(root);
     fs_remove_tree(root_path, NULL);
     return tap_done();

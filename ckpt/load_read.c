@@ -49,6 +49,9 @@ struct run {
     const struct load_job *job;
     struct load_pages *pages;
     _Atomic size_t next;
+    /* Spans for which a thread had no memory, which ended: later there is more. */
+    size_t put_back[MAX_THREADS];
+    _Atomic size_t n_put_back;
     _Atomic int rc;
     pthread_mutex_t lock; /* for the error */
     struct error error;
@@ -221,7 +224,8 @@ static int read_block(struct reader *r, const struct load_job *job,
         r->data = hugepages_buffer(DIGEST_BLOCK_BYTES);
     }
     if (!r->data) {
-        return error_set(e, ENOMEM, "load");
+        return error_set(e, ENOMEM, "get %llu bytes to read %s/%s with",
+                         (unsigned long long)DIGEST_BLOCK_BYTES, s->name, name);
     }
     rc = open_file(r, s, span->file);
     rc = rc < 0 ? rc
@@ -296,6 +300,12 @@ static void fail(struct run *run, int rc, const struct error *e)
     pthread_mutex_unlock(&run->lock);
 }
 
+/* Of what one thread lacks there is enough for fewer. */
+static bool is_scarce(int rc)
+{
+    return rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE;
+}
+
 static void *work(void *arg)
 {
     struct run *run = arg;
@@ -310,10 +320,32 @@ static void *work(void *arg)
         rc = load_span(run, &p->spans[i], &reader, &e);
     }
     reader_release(&reader);
-    if (rc < 0) {
+    if (is_scarce(rc)) {
+        run->put_back[atomic_fetch_add(&run->n_put_back, 1)] = i;
+    } else if (rc < 0) {
         fail(run, rc, &e);
     }
     return NULL;
+}
+
+/* By one thread, once the others have given back what they had: what they have not done. */
+static void work_alone(struct run *run)
+{
+    const struct plan *p = &run->job->plan;
+    struct reader reader = {.io = run->job->load->step.io, .fd = -1};
+    struct error e = {0};
+    int rc = atomic_load(&run->rc);
+
+    for (size_t i = 0; i < run->n_put_back && rc == 0; i++) {
+        rc = load_span(run, &p->spans[run->put_back[i]], &reader, &e);
+    }
+    for (size_t i = run->next; i < p->n_spans && rc == 0; i++) {
+        rc = load_span(run, &p->spans[i], &reader, &e);
+    }
+    reader_release(&reader);
+    if (rc < 0) {
+        fail(run, rc, &e);
+    }
 }
 
 static void work_all(struct run *run, unsigned n_threads)
@@ -329,6 +361,9 @@ static void work_all(struct run *run, unsigned n_threads)
     work(run);
     while (n > 0) {
         pthread_join(threads[--n], NULL);
+    }
+    if (run->n_put_back > 0) {
+        work_alone(run);
     }
 }
 

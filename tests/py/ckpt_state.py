@@ -291,7 +291,9 @@ with ckpt.Checkpoints(root + ".lost") as c:
         begun = lambda: [n for n in os.listdir(root + ".lost") if n.startswith(f"step-{step:012}")]
         while not begun():  # the thread that copies makes it
             time.sleep(0.01)
-        shutil.rmtree(os.path.join(root + ".lost", begun()[0]), ignore_errors=True)
+        while begun():  # it may put a file there meanwhile
+            for name in begun():
+                shutil.rmtree(os.path.join(root + ".lost", name), ignore_errors=True)
         said.texts.clear()
         ok(end() and any(f"the lazy save of step {step} has failed" in t for t in said.texts), f"one that fails at {what} is told")
 
