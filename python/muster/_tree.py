@@ -87,7 +87,7 @@ def _flatten(
     if isinstance(value, float) and not math.isfinite(value):
         return ["float", repr(float(value))]
     if value is None or type(value) in (bool, int, float, str):
-        return ["value", value]
+        return ["value", _writable(value, path)]
     if isinstance(value, (bytes, bytearray)):
         return ["bytes", base64.b64encode(value).decode()]
     raise Unfit(
@@ -101,9 +101,19 @@ def _of(path: str) -> str:
     return f", '{path}'" if path else ""
 
 
+def _writable(value: Any, path: str) -> Any:
+    """JSON has integers as digits, of which Python writes and reads only so many (4300)."""
+    if type(value) is int and value.bit_length() > 2000:
+        try:
+            str(value)
+        except ValueError as error:
+            raise Unfit(f"{_of(path)} is an integer of {value.bit_length()} bits: expected bytes (int.to_bytes()): {error}") from None
+    return value
+
+
 def _key(key: Any, path: str) -> Any:
     if key is None or type(key) in (bool, int, str):
-        return key
+        return _writable(key, path)
     raise Unfit(f"{_of(path)}: one of its keys is a {type(key).__name__}: expected str, int, bool or None")
 
 
