@@ -5,12 +5,20 @@
 #include "ckpt/api_bed.h"
 
 #include "base/cleanup.h"
+#include "base/str.h"
+#include "ckpt/held.h"
+#include "ckpt/save_priv.h"
 #include "tests/lib/tap.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static char root[API_BED_ROOT_BYTES];
 
@@ -140,6 +148,71 @@ static void test_refused_options(void)
     }
 }
 
+/* The step that is saved, as who tidies up sees it. */
+static struct {
+    int dir;
+    pid_t child; /* that was forked meanwhile */
+    unsigned n_free, n_held;
+} seen;
+
+static void look(unsigned *n_free, unsigned *n_held)
+{
+    DIR *d = fdopendir(openat(seen.dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+
+    for (struct dirent *at = readdir(d); at; at = readdir(d)) {
+        if (str_starts(at->d_name, "step-")) {
+            ++*(held_is(seen.dir, at->d_name) ? n_held : n_free);
+        }
+    }
+    closedir(d);
+}
+
+static int look_and_sync(struct io *io, int fd)
+{
+    look(&seen.n_free, &seen.n_held);
+    if (seen.child == 0) {
+        seen.child = fork();
+    }
+    if (seen.child == 0) {
+        pause();
+        _exit(0);
+    }
+    return io_system()->ops->sync(io, fd);
+}
+
+/* Who is at a save holds it, as long as it goes on: no child of his does later. */
+static void test_held(void)
+{
+    struct muster_ckpt_options o = {.size = sizeof(o)};
+    struct io_ops ops = *io_system()->ops;
+    struct io io = *io_system(), *own;
+    struct muster_ckpt *ck;
+    unsigned n_free = 0, n_held = 0;
+    char path[API_BED_ROOT_BYTES + 8], json[] = "1";
+    int rc;
+
+    snprintf(path, sizeof(path), "%s/held", root);
+    ck = api_bed_open(root, "held", NULL, &o);
+    memset(&seen, 0, sizeof(seen));
+    seen.dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ops.sync = look_and_sync;
+    io.ops = &ops;
+    own = ck->io;
+    ck->io = &io;
+    rc = muster_ckpt_blob(ck, "m", json, 1, MUSTER_JSON);
+    is_int(rc < 0 ? rc : muster_ckpt_save(ck, 1, 0, NULL), 0, "a save");
+    ck->io = own;
+    ok(seen.n_held > 0, "is held while it goes on");
+    is_int((int)seen.n_free, 0, "at each of its syncs");
+    look(&n_free, &n_held);
+    is_int((int)n_free, 1, "is there then");
+    is_int((int)n_held, 0, "and not held, though a child of that time lives");
+    kill(seen.child, SIGKILL);
+    waitpid(seen.child, NULL, 0);
+    close(seen.dir);
+    muster_ckpt_close(ck);
+}
+
 int main(void)
 {
     api_bed_begin(root);
@@ -147,5 +220,6 @@ int main(void)
     test_no_best();
     test_small_options();
     test_refused_options();
+    test_held();
     return api_bed_end(root);
 }

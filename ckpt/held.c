@@ -35,6 +35,14 @@ int held_take(int dir, const char *name)
     return -1;
 }
 
+void held_give(int fd)
+{
+    if (fd >= 0) {
+        (void)flock(fd, LOCK_UN);
+        close(fd);
+    }
+}
+
 bool held_is(int dir, const char *name)
 {
     _close_ int fd = open_it(dir, name);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A checkpoint that somebody reads, and that is not to be removed meanwhile: whoever copies
- * one has a shared lock on it, on its directory or its file, which goes with his process.
- * It says nothing to programs, and of who reads on another host, or where there are no such
- * locks (ckpt/dirlock.h), nobody knows.
+ * A checkpoint that somebody reads or saves, and that is not to be removed meanwhile: whoever
+ * copies one, and each rank that writes one itself, has a shared lock on it, on its directory
+ * or its file, which goes with his process.
+ * It says nothing to programs, and of who is at it on another host, or where there are no
+ * such locks (ckpt/dirlock.h), nobody knows.
  */
 #ifndef MUSTER_CKPT_HELD_H
 #define MUSTER_CKPT_HELD_H
@@ -12,6 +13,10 @@
 
 /* What to close once it may go; -1: it cannot be held. */
 int held_take(int dir, const char *name);
+
+/* Gives it back, and closes it: children that were forked meanwhile have the lock as well, and
+ * would keep it for as long as they live. */
+void held_give(int fd);
 
 /* Whether somebody else holds it now. */
 bool held_is(int dir, const char *name);

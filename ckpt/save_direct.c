@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "ckpt/digest.h"
+#include "ckpt/held.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 
 struct direct {
     struct step_save *save; /* NULL: none is open */
+    int held; /* tells who tidies up that it is being saved (ckpt/held.h); -1: nothing does */
     struct index_cache cache; /* rank 0's */
 };
 
@@ -23,6 +25,14 @@ static void close_save(struct direct *d)
 {
     step_save_destroy(d->save);
     d->save = NULL;
+    held_give(d->held);
+    d->held = -1;
+}
+
+/* All ranks do: it stays for as long as one of them lives that is at it. */
+static void hold(struct direct *d, const struct save_job *job)
+{
+    d->held = held_take(job->root, step_save_name(d->save));
 }
 
 static int reserve(void *self, const struct save_job *job, struct error *e)
@@ -34,6 +44,9 @@ static int reserve(void *self, const struct save_job *job, struct error *e)
     if (job->rank == 0) {
         rc = step_save_begin(job->io, job->root, job->gather.step, job->gather.uuid,
                              &d->save, e);
+    }
+    if (d->save) {
+        hold(d, job);
     }
     return rc < 0 ? error_wrap(e, "in %s", job->root_path) : 0;
 }
@@ -76,6 +89,9 @@ static int join(struct direct *d, const struct save_job *job, const char *name,
 {
     int rc = step_save_join(job->io, job->root, name, &d->save, e);
 
+    if (rc == 0) {
+        hold(d, job);
+    }
     return rc == -ENOENT ? error_text(e, ENOENT, "%s, which rank 0 has made, is not there; "
                                       "expected a directory that all ranks see", name) : rc;
 }
@@ -182,6 +198,7 @@ int save_direct_create(struct save_way *ret)
     if (!d) {
         return -ENOMEM;
     }
+    d->held = -1;
     *ret = (struct save_way){&direct_ops, d};
     return 0;
 }

@@ -61,7 +61,7 @@ static void refuse(const struct ckpt_unfinished *u, const char *name,
         error_text(ret, EBUSY, "%s: run %s saves there", name,
                    u->run + sizeof(LEASE_PREFIX) - 1);
     } else if (held_is(u->dir, name)) {
-        error_text(ret, EBUSY, "%s: somebody copies it", name);
+        error_text(ret, EBUSY, "%s: somebody saves or copies it", name);
     } else if (!is_still(u, found)) {
         say_age(&age, u->now_ns / 1000000 - found->changed_ns / 1000000);
         value_write_span(&least, u->still_ms);
@@ -101,8 +101,8 @@ int ckpt_unfinished_remove(const struct ckpt_unfinished *u, const char *name, st
     if (rc < 0) {
         return rc == -ENOENT ? 0 : rc;
     }
-    if (!is_still(u, &found)) {
-        return error_text(e, EBUSY, "%s: somebody writes to it now", name);
+    if (!is_still(u, &found) || held_is(u->dir, name)) {
+        return error_text(e, EBUSY, "%s: somebody is at it now", name);
     }
     return step_remove_all(io_system(), u->dir, name, e);
 }

@@ -879,7 +879,7 @@ test_unfinished_at_work() {
     flock -s 8
     run ckpt prune p --unfinished 1h
     is "$status:$(left)" '0:6 ' 'and one that somebody copies' || show
-    like "$(cat err)" 'somebody copies it' 'as is told'
+    like "$(cat err)" 'somebody saves or copies it' 'as is told'
     exec 8<&-
     touch p/.muster-run-20260101-000000-abcdef
     run ckpt prune p --unfinished 1h
