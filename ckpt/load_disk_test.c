@@ -40,15 +40,15 @@ static struct {
     bool is_on, is_cached, is_stuck;
     int error;              /* of reads past the cache ... */
     int failing;            /* ... of that file; WORLD: of all */
-    int file[MAX_FDS];      /* what is open there: 1 and the number of a file */
-    bool is_direct[MAX_FDS];
-    int n_refused;
-    int n_opened, n_random, n_flags, n_looks;
+    _Atomic int file[MAX_FDS]; /* what is open there: 1 and the number of a file */
+    _Atomic bool is_direct[MAX_FDS];
+    _Atomic int n_refused;
+    _Atomic int n_opened, n_random, n_flags, n_looks;
     int n_threads; /* that were asked for, and not to be had, ... */
     bool has_threads; /* ... or are */
     _Atomic int n_short; /* so many more do not get memory to read with, ... */
     _Atomic int n_full;  /* ... or a descriptor */
-    uint64_t direct[WORLD], other[WORLD]; /* bytes of each that were read */
+    _Atomic uint64_t direct[WORLD], other[WORLD]; /* bytes of each that were read */
 } fs;
 
 int __real_openat(int dir, const char *name, int flags, ...);
@@ -214,8 +214,9 @@ static int load_from(struct io *io, const struct load_source *source, uint64_t n
     memset(got, 0, sizeof(got));
     fs.n_opened = fs.n_random = fs.n_flags = fs.n_looks = 0;
     fs.n_refused = fs.n_threads = 0;
-    memset(fs.direct, 0, sizeof(fs.direct));
-    memset(fs.other, 0, sizeof(fs.other));
+    for (size_t i = 0; i < WORLD; i++) {
+        fs.direct[i] = fs.other[i] = 0;
+    }
     fs.is_on = true;
     rc = load_boxes(&l, source, &want, 1, 1, e);
     fs.is_on = false;
