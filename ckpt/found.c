@@ -79,8 +79,8 @@ int found_open_dir(struct io *io, int dir, const char *name)
 int found_fail_to_open(int code, const char *name, struct error *e)
 {
     return code == -ELOOP    ? error_text(e, ELOOP, "%s is a link, and none is followed", name)
-           : code == -EINVAL ? error_text(e, EINVAL, "%s is no file: a pipe, a device or a "
-                                          "directory", name)
+           : code == -EINVAL ? error_text(e, EINVAL, "%s is no file: a pipe, a socket, a "
+                                          "device or a directory", name)
                              : error_set(e, -code, "open %s", name);
 }
 

@@ -30,7 +30,8 @@ static int open_dir(struct io *io, int dir, const char *name)
                          O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 }
 
-/* Nobody's FIFO or device is opened and waited for. */
+/* Nobody's FIFO or device is opened and waited for; a socket, or a device that nobody
+ * drives, is told of as ENXIO. */
 static int open_file(struct io *io, int dir, const char *name)
 {
     _close_ int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK |
@@ -39,7 +40,7 @@ static int open_file(struct io *io, int dir, const char *name)
 
     (void)io;
     if (fd < 0 || fstat(fd, &st) < 0) {
-        return -errno;
+        return errno == ENXIO ? -EINVAL : -errno;
     }
     return S_ISREG(st.st_mode) ? take_fd(&fd) : -EINVAL;
 }

@@ -32,8 +32,9 @@ struct io_blocks {
 };
 
 struct io_ops {
-    /* A descriptor of a directory; of a file for reading; of one that is made,
-     * 0600, and was not there (-EEXIST). */
+    /* A descriptor of a directory; of a file for reading (-ELOOP: a link; -EINVAL:
+     * a pipe, socket, device or directory); of one that is made, 0600, and was not
+     * there (-EEXIST). */
     int (*open_dir)(struct io *io, int dir, const char *name);
     int (*open_file)(struct io *io, int dir, const char *name);
     int (*create)(struct io *io, int dir, const char *name);

@@ -159,8 +159,10 @@ static void test_kinds(void)
     mkfifoat(dir, "fifo", 0600);
     mkdirat(dir, "directory", 0700);
     symlinkat("a", dir, "link");
+    mknodat(dir, "socket", S_IFSOCK | 0600, 0);
     is_int(ops()->open_file(io_system(), dir, "fifo"), -EINVAL, "a fifo is no file");
     is_int(ops()->open_file(io_system(), dir, "directory"), -EINVAL, "nor a directory");
+    is_int(ops()->open_file(io_system(), dir, "socket"), -EINVAL, "nor a socket");
     is_int(ops()->open_file(io_system(), dir, "link"), -ELOOP, "no link is followed");
     is_int(ops()->open_file(io_system(), dir, "none"), -ENOENT, "nothing");
     fd = ops()->open_file(io_system(), dir, "a");

@@ -159,6 +159,18 @@ int step_list(struct io *io, int root, struct step_entry **ret, size_t *ret_n,
 
 /* --- one --- */
 
+/* Who put that there, or copied it so, has taken the file away. */
+static bool is_no_file(int rc)
+{
+    return rc == -ELOOP || rc == -EINVAL;
+}
+
+static int say_no_file(const struct step *s, const char *file, struct error *e)
+{
+    return error_text(e, ERR_FORMAT, "%s/%s is damaged: expected a file, found a link, a pipe, a "
+                      "socket, a device or a directory", s->name, file);
+}
+
 static int read_commit(struct step *s, struct error *e)
 {
     _free_ char *text = NULL;
@@ -174,6 +186,9 @@ static int read_commit(struct step *s, struct error *e)
         return error_text(e, ERR_FORMAT, "%s/%s is no COMMIT: its length is "
                           "wrong", s->name, STEP_COMMIT);
     }
+    if (is_no_file(rc)) {
+        return say_no_file(s, STEP_COMMIT, e);
+    }
     if (rc < 0) {
         return error_set(e, -rc, "read %s/%s", s->name, STEP_COMMIT);
     }
@@ -188,6 +203,9 @@ static int read_manifest(struct step *s, struct error *e)
     int rc = io_read_file(s->io, s->dir, STEP_MANIFEST, MANIFEST_MAX_BYTES,
                           &text, &len);
 
+    if (is_no_file(rc)) {
+        return say_no_file(s, STEP_MANIFEST, e);
+    }
     if (rc < 0 && rc != -ENOENT && rc != -EFBIG && rc != -ENODATA) {
         return error_set(e, -rc, "read %s/%s", s->name, STEP_MANIFEST);
     }
@@ -211,9 +229,11 @@ static int open_listed(struct step *s, const struct manifest_file *f,
     uint64_t bytes = 0;
     int rc;
 
-    if (fd == -ENOENT || fd == -ELOOP || fd == -EINVAL) {
-        return error_text(e, ERR_FORMAT, "%s/%s is missing, or no file",
-                          s->name, f->name);
+    if (is_no_file(fd)) {
+        return say_no_file(s, f->name, e);
+    }
+    if (fd == -ENOENT) {
+        return error_text(e, ERR_FORMAT, "%s/%s is missing", s->name, f->name);
     }
     if (fd < 0) {
         return error_set(e, -fd, "open %s/%s", s->name, f->name);

@@ -467,10 +467,10 @@ static void test_faults(void)
 {
     static const char *const files[] = {"r00000.safetensors", "tensors.index",
                                         "manifest.json", "COMMIT"};
-    enum { CUT, LONGER, GONE, LINK, DIRECTORY, FIFO, N_FAULTS };
+    enum { CUT, LONGER, GONE, LINK, DIRECTORY, FIFO, SOCKET, N_FAULTS };
     static const char *const what[] = {"is cut", "is longer", "is gone",
                                        "is a link", "is a directory",
-                                       "is a FIFO"};
+                                       "is a FIFO", "is a socket"};
 
     bed_save(io_system(), root, 10, 1, NULL);
     for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
@@ -492,18 +492,22 @@ static void test_faults(void)
             }
             if ((fault == LINK && symlink(other, path) < 0) ||
                 (fault == DIRECTORY && mkdir(path, 0700) < 0) ||
-                (fault == FIFO && mkfifo(path, 0600) < 0)) {
+                (fault == FIFO && mkfifo(path, 0600) < 0) ||
+                (fault == SOCKET && mknod(path, S_IFSOCK | 0600, 0) < 0)) {
                 bail_out("no fault %d", fault);
             }
             rc = open_one(20, &s, &e);
             ok(rc < 0, "%s %s: refused (%s)", files[i], what[fault], e.text);
-            ok(rc == -ERR_FORMAT || i >= 2, "as damaged");
+            is_int(rc, i == 3 && fault == GONE ? -ENOENT : -ERR_FORMAT, "as damaged");
             ok(strstr(e.text, "step-000000000020") ||
                    strstr(e.text, "manifest.json") || strstr(e.text, "COMMIT"),
                "by its name");
             if (i < 2 && fault <= LONGER) {
                 like(e.text, fault == CUT ? " is cut: expected " : " is too long: expected ",
                      "and what it is");
+            }
+            if (fault >= LINK) {
+                like(e.text, "expected a file, found a link, a pipe", "and what it is not");
             }
             is_int(find(true, &found), 0, "another is found");
             is_int((int)found.commit.step, 10, "the older one");
