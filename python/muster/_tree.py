@@ -26,6 +26,8 @@ Node = List[Any]
 Inline = Callable[[str, Any], Tuple[str, List[int], bytes]]
 
 DEEPEST = 128  # Python's JSON reads few hundreds, of which a level here takes three
+LARGEST = 10**4300 - 1  # Python reads no more digits, unless it is told to
+_TOO_MANY = "more than 4300 digits, which Python does not read back: expected fewer, or hex() of it"
 
 _DICTS = {"OrderedDict": collections.OrderedDict, "Counter": collections.Counter}
 
@@ -86,8 +88,10 @@ def _flatten(
         return ["number", [number[0], base64.b64encode(number[1]).decode()]]
     if isinstance(value, float) and not math.isfinite(value):
         return ["float", repr(float(value))]
+    if type(value) is int and abs(value) > LARGEST:
+        raise Unfit(f"{_of(path)} is a whole number of {_TOO_MANY}")
     if value is None or type(value) in (bool, int, float, str):
-        return ["value", _writable(value, path)]
+        return ["value", value]
     if isinstance(value, (bytes, bytearray)):
         return ["bytes", base64.b64encode(value).decode()]
     raise Unfit(
@@ -101,19 +105,11 @@ def _of(path: str) -> str:
     return f", '{path}'" if path else ""
 
 
-def _writable(value: Any, path: str) -> Any:
-    """JSON has integers as digits, of which Python writes and reads only so many (4300)."""
-    if type(value) is int and value.bit_length() > 2000:
-        try:
-            str(value)
-        except ValueError as error:
-            raise Unfit(f"{_of(path)} is an integer of {value.bit_length()} bits: expected bytes (int.to_bytes()): {error}") from None
-    return value
-
-
 def _key(key: Any, path: str) -> Any:
+    if type(key) is int and abs(key) > LARGEST:
+        raise Unfit(f"{_of(path)}: one of its keys is a whole number of {_TOO_MANY}")
     if key is None or type(key) in (bool, int, str):
-        return _writable(key, path)
+        return key
     raise Unfit(f"{_of(path)}: one of its keys is a {type(key).__name__}: expected str, int, bool or None")
 
 

@@ -16,7 +16,7 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Seq
 
 from .. import _arrays, _collector, _libckpt as lib, _placed, _tree
 from ._group import Group
-from ._handle import EBUSY, EFAULT, EILSEQ, EINVAL, ENODATA, ENOENT, NO_DAMAGE, Box, CheckpointError, Handle, KeysError, NotFound, Registered, as_text
+from ._handle import EBUSY, EFAULT, EILSEQ, EINVAL, ENODATA, ENOENT, NO_DAMAGE, Box, CheckpointError, Handle, KeysError, NotFound, Registered, as_text, shown
 
 TREE = "python.tree"
 OWN_TREE = "python.tree.rank"
@@ -117,7 +117,7 @@ def _whole(value: Any, also: str = "", what: str = "step") -> int:
 def _step_to_save(value: Any) -> int:
     step = _whole(value)
     if step >> 63 not in (0, -1):
-        raise ValueError(f"step: {step} is too large a number")
+        raise ValueError(f"step: {shown(step)} is too large a number")
     if step < 0 or step == lib.LATEST:
         raise CheckpointError(EINVAL, f"save: step {step}: expected one from 0 to 2**63 - 2")
     return step
@@ -155,7 +155,7 @@ class Checkpoints:
     ) -> None:
         for name, value, bits in (("keep", keep, 31), ("keep_every", keep_every, 63), ("every_steps", every_steps, 63)):
             if _whole(value, what=name) >> bits not in (0, -1):  # ctypes takes what is left of it
-                raise ValueError(f"{name}: {value} is too large a number")
+                raise ValueError(f"{name}: {shown(value)} is too large a number")
         if keep_best is not None and not isinstance(keep_best, str):
             raise TypeError(f"keep_best: expected the name of a metric, found {keep_best!r:.60}")
         best = None if keep_best is None else as_text(keep_best)
@@ -351,9 +351,9 @@ class Checkpoints:
                 step = None if step is None else _whole(step, ", or None for the newest")
                 template = None if into is None else _template_of(into)
                 if step is not None and (step < 0 or step == lib.LATEST):
-                    raise NotFound(ENOENT, f"no checkpoint of step {step}")
+                    raise NotFound(ENOENT, f"no checkpoint of step {shown(step)}")
                 if step is not None and step > lib.LATEST:
-                    raise ValueError(f"step: {step} is too large a number")
+                    raise ValueError(f"step: {shown(step)} is too large a number")
             found = self._load_or_tell(step, template, strict)
             underway = self._on_its_way() if step is None else None
             if underway is not None and (found is None or found.step < underway):
@@ -864,7 +864,7 @@ def _is_finite(name: str, value: Any) -> bool:
     try:
         return math.isfinite(value)
     except (TypeError, OverflowError, ValueError, RuntimeError):  # PyTorch's, of many elements, among them
-        raise TypeError(f"metrics, '{name}': expected a number, found {value!r:.60}") from None
+        raise TypeError(f"metrics, '{name}': expected a number, found {shown(value)}") from None
 
 
 def _milliseconds(timeout: float) -> int:

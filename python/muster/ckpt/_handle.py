@@ -168,6 +168,14 @@ def as_text(name: str) -> bytes:
         raise ValueError(f"{name!r}: expected a name without halves of surrogate pairs") from None
 
 
+def shown(value: Any) -> str:
+    """For errors: Python writes no whole number of thousands of digits."""
+    try:
+        return f"{value!r:.60}"
+    except ValueError:
+        return f"a number of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
+
+
 def _unmap(library: ctypes.CDLL, view: Any) -> None:
     with _lock:
         library.muster_ckpt_unmap(view)
@@ -314,7 +322,7 @@ class Handle:
             if isinstance(value, float):
                 raise TypeError(f"{name}: expected a whole number, not {value}")
             if isinstance(value, int) and not -(2**63) <= value < 2**63:
-                raise ValueError(f"{name}: {value} is too large a number")
+                raise ValueError(f"{name}: {shown(value)} is too large a number")
         function = getattr(self._lib, "muster_ckpt_" + name)
         with _lock:
             return self._check(function(self._open(), *arguments))
