@@ -319,7 +319,7 @@ int ckpt_chosen(struct muster_ckpt *ck, int rc, const struct search *w,
 {
     ck->n_passed = passed->n;
     ck->passed = passed->why;
-    if (rc == -ENOENT && passed->n > 0) {
+    if (rc == -ENOENT && passed->why.text[0] != '\0') {
         return ckpt_none_whole(ck, w, passed, &ck->error);
     }
     if (rc == 0) {

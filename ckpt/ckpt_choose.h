@@ -23,8 +23,10 @@ int standing_compare(const struct standing *a, const struct standing *b);
 /* What was passed over, for the caller. */
 struct passed {
     int n;
-    int n_gone; /* of these: removed meanwhile, and not damaged */
-    struct error why; /* of all, as far as there is room; text "" if there are none */
+    int n_gone; /* of these: removed meanwhile, and not damaged. Only where one step was
+                   asked for, and what was read of it before may be of such a one */
+    struct error why; /* of all, and of others that were removed, as far as there is room;
+                         text "" if there are none */
 };
 
 /* Which one is looked for. */

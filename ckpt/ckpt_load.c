@@ -170,13 +170,19 @@ static void note_useless(struct passed *p, int rc, const struct error *e)
     p->n_gone += rc == -ENOENT;
 }
 
+/* What was removed meanwhile is told, and no damage that would count. */
+static void note_gone(struct passed *p, const struct error *e)
+{
+    passed_note(p, 0, e->text);
+}
+
 /* One was removed while it was loaded, as by who saves and keeps few. So there may be newer
  * ones by now: it begins with the newest again, each time that one is gone that is newer than
  * all that were before. */
 static void begin_anew(struct muster_ckpt *ck, const struct standing *first,
                        struct standing *gone, struct search *w, struct passed *passed)
 {
-    if (w->only >= 0 || (gone->name[0] && standing_compare(&w->bound, gone) <= 0)) {
+    if (gone->name[0] && standing_compare(&w->bound, gone) <= 0) {
         return;
     }
     *gone = w->bound;
@@ -222,10 +228,12 @@ int ckpt_load_all(struct muster_ckpt *ck, int64_t step, unsigned flags,
         if (!load_is_damage(rc) || rc == -ECONNABORTED) {
             break;
         }
-        if (rc == -ENOENT) {
+        if (rc == -ENOENT && is_any) {
             begin_anew(ck, &first, &gone, &w, &passed);
+            note_gone(&passed, e);
+        } else {
+            note_useless(&passed, rc, e);
         }
-        note_useless(&passed, rc, e);
         rc = 0;
     }
     ck->choice = CKPT_ALL;

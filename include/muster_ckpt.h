@@ -202,10 +202,10 @@ int muster_ckpt_open(struct muster *m, const struct muster_ckpt_group *group,
  * is alone, and then it is saved. */
 void muster_ckpt_close(struct muster_ckpt *ck);
 
-/* The last failure in one line; after a call that passed over damaged checkpoints,
- * what was wrong with them; once, on the rank that removes checkpoints, after a save or a fence
- * that went well, that none has the metric of keep_best. "" if nothing. Valid until the next
- * call. */
+/* The last failure in one line; after a call that passed over checkpoints, damaged or
+ * removed meanwhile, what was wrong with them; once, on the rank that removes checkpoints,
+ * after a save or a fence that went well, that none has the metric of keep_best. "" if
+ * nothing. Valid until the next call. */
 const char *muster_ckpt_error_text(const struct muster_ckpt *ck);
 
 /* Registers what this rank has of a tensor, which may be nothing. Again with the
@@ -275,7 +275,8 @@ int muster_ckpt_latest(struct muster_ckpt *ck, int64_t below, int64_t *ret_step)
 /* Together. Fills all that is registered from the checkpoint of `step`, or from the
  * newest that is whole: damaged ones are passed over, on all ranks, but not one that may
  * not be read, which may be whole. Where one is removed meanwhile it begins with the newest
- * again. How many were passed over, which muster_ckpt_error_text() tells of;
+ * again, and does not count it. How many were passed over; muster_ckpt_error_text() tells of
+ * them, and of what was removed;
  * *ret_step, which may be NULL, is what was loaded. Boxes need not be those that were
  * saved. A blob is filled that has just the length that was saved (muster_ckpt_read_blob()
  * tells it). Blobs of a rank that was not there when it was saved are left alone, and so is
@@ -288,8 +289,9 @@ int muster_ckpt_load(struct muster_ckpt *ck, int64_t step, unsigned flags,
 
 /* How many damaged checkpoints the last muster_ckpt_load() or muster_ckpt_latest() passed
  * over, the same on all ranks, also where it failed with -EILSEQ. That of a step tells of
- * those of that step, and muster_ckpt_latest() of those of later steps than it tells. *ret_why,
- * which may be NULL, is what is wrong with them, "" if nothing, valid until the next call. */
+ * those of that step, and of those of it that were removed meanwhile; muster_ckpt_latest() of
+ * those of later steps than it tells. *ret_why, which may be NULL, is what is wrong with them,
+ * or that one was removed, "" if nothing, valid until the next call. */
 int muster_ckpt_passed_over(const struct muster_ckpt *ck, const char **ret_why);
 
 /* Reads a box of a tensor, registered or not, from the checkpoint of `step`. */
