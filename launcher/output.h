@@ -104,7 +104,8 @@ typedef void output_closed_f(void *arg);
 void output_close(struct output_stream *s, output_closed_f *closed, void *arg);
 
 /* The last lines of the stream, at most `n_lines` and 4 KiB, appended to `b`; a
- * longer line is cut at its front. */
+ * longer line is cut at its front. Of what a progress bar writes over itself the last one
+ * is there (redrawn_drop()). */
 void output_tail(const struct output_stream *s, unsigned n_lines,
                  struct buf *b);
 

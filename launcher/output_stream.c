@@ -13,6 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "launcher/redrawn.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -130,6 +131,13 @@ static void on_partial(uv_timer_t *t)
     }
 }
 
+static void bound_tail(struct buf *b)
+{
+    if (b->len > TAIL_BYTES) {
+        buf_consume(b, b->len - TAIL_BYTES);
+    }
+}
+
 static void keep_tail(struct output_stream *s, const char *data, size_t len)
 {
     if (len > TAIL_BYTES) {
@@ -139,7 +147,8 @@ static void keep_tail(struct output_stream *s, const char *data, size_t len)
     buf_append(&s->tail, data, len);
     /* Not at every line: moving it costs more than keeping it. */
     if (s->tail.len > 4 * TAIL_BYTES) {
-        buf_consume(&s->tail, s->tail.len - TAIL_BYTES);
+        redrawn_drop(&s->tail);
+        bound_tail(&s->tail);
     }
 }
 
@@ -282,18 +291,24 @@ uint64_t output_last_ms(const struct output_stream *s)
 void output_tail(const struct output_stream *s, unsigned n_lines,
                  struct buf *b)
 {
-    size_t from = s->tail.len > TAIL_BYTES ? s->tail.len - TAIL_BYTES : 0;
-    size_t at = s->tail.len;
+    _buf_ struct buf tail = {0};
+    size_t at;
 
-    if (!at || !n_lines) {
+    buf_append(&tail, s->tail.data, s->tail.len);
+    redrawn_drop(&tail);
+    while (tail.len && tail.data[tail.len - 1] == '\r') {
+        tail.len--;
+    }
+    bound_tail(&tail);
+    if (!tail.len || !n_lines) {
         return;
     }
     /* The newline at the very end ends the last line and begins no other. */
-    at -= s->tail.data[at - 1] == '\n';
-    while (at > from && !(s->tail.data[at - 1] == '\n' && --n_lines == 0)) {
+    at = tail.len - (tail.data[tail.len - 1] == '\n');
+    while (at > 0 && !(tail.data[at - 1] == '\n' && --n_lines == 0)) {
         at--;
     }
-    buf_append(b, s->tail.data + at, s->tail.len - at);
+    buf_append(b, tail.data + at, tail.len - at);
 }
 
 /* The file of that path if other streams write to it, else a new one. */

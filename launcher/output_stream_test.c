@@ -8,6 +8,7 @@
 
 #include "launcher/output_bed.h"
 #include "launcher/output_priv.h"
+#include "launcher/redrawn.h"
 
 #include "base/cleanup.h"
 #include "base/fs.h"
@@ -543,6 +544,39 @@ static void test_leak(void)
     view_finish(&v, 60000);
 }
 
+/* Each also where it comes in two pieces. */
+static void test_redrawn(void)
+{
+    static const struct {
+        const char *text, *want;
+    } all[] = {
+        {"", ""},
+        {"a\nb", "a\nb"},
+        {"\n\n", "\n\n"},
+        {"a\r\nb\r\n", "a\nb\n"},
+        {"start\n\r 10%|#\r 20%|##\r 30%|###\nend\n", "start\n 30%|###\nend\n"},
+        {" 10%\r 20%\r\r", " 20%\r\r"},
+        {" 10%\r 20%Traceback\n", " 20%Traceback\n"},
+        {"\r\r\n\r", "\n\r"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+        size_t len = strlen(all[i].text), n_same = 0;
+
+        for (size_t cut = 0; cut <= len; cut++) {
+            _buf_ struct buf b = {0};
+
+            buf_append(&b, all[i].text, cut);
+            redrawn_drop(&b);
+            buf_append(&b, all[i].text + cut, len - cut);
+            redrawn_drop(&b);
+            n_same += strcmp(buf_str(&b), all[i].want) == 0;
+        }
+        is_int((int)n_same, (int)len + 1, "text %zu: what was drawn last", i);
+    }
+    redrawn_drop(&(struct buf){0});
+}
+
 int main(void)
 {
     signal(SIGPIPE, SIG_IGN);
@@ -556,6 +590,7 @@ int main(void)
     test_partial_of_two();
     test_partial_paused();
     test_read_fails();
+    test_redrawn();
     test_tail();
     test_pause_after_end();
     test_endless();

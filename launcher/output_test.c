@@ -270,6 +270,17 @@ static void test_tail(void)
         buf_clear(&big);
         output_tail(s, 100000, &big);
         is_int((int)big.len, 4096, "at most 4 KiB");
+        for (int i = 0; i < 9000; i++) {
+            view_put(fd, i % 100 ? "\r 10%|#" : "\nstep");
+            output_drain(s);
+        }
+        buf_clear(&big);
+        output_tail(s, 3, &big);
+        is_str(buf_str(&big), " 10%|#\n 10%|#\n 10%|#",
+               "of progress bars as they are at last");
+        buf_clear(&big);
+        output_tail(s, 100000, &big);
+        ok(strstr(buf_str(&big), "\n8999\n"), "and what was before them");
         close(fd);
         output_close(s, NULL, NULL);
         view_finish(&v, 1000);

@@ -18,6 +18,7 @@
 #include "launcher/json_output.h"
 #include "launcher/label.h"
 #include "launcher/last_words.h"
+#include "launcher/redrawn.h"
 #include "launcher/seat.h"
 #include "launcher/since.h"
 #include "launcher/slurm.h"
@@ -74,9 +75,12 @@ static void expect_printable(const char *s)
 static void try_last_words(char *text, size_t len)
 {
     char line[SHOWN_BYTES];
+    _buf_ struct buf b = {0};
     const char *start;
 
-    (void)len;
+    buf_append(&b, text, len);
+    redrawn_drop(&b);
+    expect(b.len <= len && !memmem(buf_str(&b), b.len, "\r\n", 2));
     start = last_words_start(text, 20);
     expect(start >= text && start <= text + strlen(text));
     last_words_summary(text, line, sizeof(line));
