@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { STAGE_BYTES = 256 << 10 }; /* stays in a processor's cache */
@@ -19,10 +20,20 @@ struct fill {
     int fd;
     char *map;
     uint64_t len;
+    bool may_write;
     struct hugepages huge;
     pthread_mutex_t writing; /* of `stage`, too */
     char *stage;
 };
+
+/* A limit of the size of files that this process writes is not meant for memory, and the
+ * kernel kills who writes behind it, but not who touches a mapping there. */
+static bool may_write(uint64_t len)
+{
+    struct rlimit l;
+
+    return getrlimit(RLIMIT_FSIZE, &l) < 0 || l.rlim_cur >= len;
+}
 
 struct fill *fill_create(int fd, char *map, uint64_t len)
 {
@@ -36,6 +47,7 @@ struct fill *fill_create(int fd, char *map, uint64_t len)
         f->fd = fd;
         f->map = map;
         f->len = len;
+        f->may_write = may_write(len);
         hugepages_look(&f->huge, len);
         pthread_mutex_init(&f->writing, NULL);
     }
@@ -117,7 +129,8 @@ int fill_piece(struct fill *f, uint64_t at, size_t len, const struct fill_source
 {
     int failed = 0, rc;
 
-    if (!from->is_far && f->huge.is_over && pthread_mutex_trylock(&f->writing) == 0) {
+    if (!from->is_far && f->may_write && f->huge.is_over &&
+        pthread_mutex_trylock(&f->writing) == 0) {
         rc = write_piece(f, at, len, from, &failed, e);
         pthread_mutex_unlock(&f->writing);
     } else {

@@ -6,7 +6,8 @@
  * To write() to such a file costs about half of what it costs to touch it: its pages need
  * not be zeroed first, nor looked up by the processor. But the kernel lets one at a time
  * write to a file. So whoever comes while another thread writes takes pages of a mapping
- * and fills these; and all do, where pages come as huge ones.
+ * and fills these; and all do, where pages come as huge ones, or where this process may
+ * not write so large a file (ulimit -f).
  */
 #ifndef MUSTER_CKPT_FILL_H
 #define MUSTER_CKPT_FILL_H

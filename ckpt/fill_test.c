@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -209,6 +210,26 @@ static void test_alone(void)
     teardown(&b);
 }
 
+/* SIGXFSZ would end this test. */
+static void test_size_limit(void)
+{
+    struct rlimit old, low;
+    struct bench b;
+
+    setup(&b);
+    fill_destroy(b.fill);
+    getrlimit(RLIMIT_FSIZE, &old);
+    low = old;
+    low.rlim_cur = LEN - 1;
+    setrlimit(RLIMIT_FSIZE, &low);
+    b.fill = fill_create(b.fd, b.map, LEN);
+    is_int(piece(&b, N, NULL), 0, "what no file may have");
+    setrlimit(RLIMIT_FSIZE, &old);
+    ok(n_writes == 0 && n_maps == 1, "is not written");
+    ok(is_right(&b, 4096 + (uint64_t)N * PIECE, 100), "and there all the same");
+    teardown(&b);
+}
+
 static void *write_first(void *arg)
 {
     piece(arg, 0, NULL);
@@ -358,6 +379,7 @@ int main(void)
     sem_init(&is_writing, 0, 0);
     sem_init(&may_write, 0, 0);
     test_alone();
+    test_size_limit();
     test_beside();
     test_crowd();
     test_halting();

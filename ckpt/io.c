@@ -12,6 +12,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -68,11 +69,16 @@ static int close_file(struct io *io, int fd)
 
 static int allocate(struct io *io, int fd, uint64_t len)
 {
+    struct rlimit limit;
     int rc;
 
     (void)io;
     if (len == 0 || len > INT64_MAX) {
         return len ? -EFBIG : 0;
+    }
+    /* The kernel kills who does not expect to be told of it. */
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < len) {
+        return -EFBIG;
     }
     do {
         rc = fallocate(fd, 0, 0, (off_t)len) < 0 ? -errno : 0;

@@ -42,7 +42,8 @@ struct io_ops {
     int (*close)(struct io *io, int fd);
 
     /* Space for a file's first `len` bytes, or -ENOSPC; nothing where the
-     * filesystem cannot tell. */
+     * filesystem cannot tell. -EFBIG where this process may write no such file (and
+     * no SIGXFSZ). */
     int (*allocate)(struct io *io, int fd, uint64_t len);
     /* How many bytes: at least 1, or 0 at the end of a file that is read. */
     ssize_t (*write)(struct io *io, int fd, const void *data, size_t len,

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -170,6 +171,22 @@ static void test_kinds(void)
     ops()->close(io_system(), fd);
 }
 
+/* SIGXFSZ would end this test: no handler is the library's to set. */
+static void test_size_limit(void)
+{
+    struct rlimit old, low;
+    int fd = ops()->create(io_system(), dir, "limited");
+
+    getrlimit(RLIMIT_FSIZE, &old);
+    low = old;
+    low.rlim_cur = 4096;
+    setrlimit(RLIMIT_FSIZE, &low);
+    is_int(ops()->allocate(io_system(), fd, 4097), -EFBIG, "no file over the limit of its size");
+    ok(ops()->allocate(io_system(), fd, 4096) == 0, "but up to it");
+    setrlimit(RLIMIT_FSIZE, &old);
+    __real_close(fd);
+}
+
 static void test_modes(void)
 {
     struct stat st;
@@ -192,6 +209,7 @@ int main(void)
     test_write();
     test_blocks();
     test_kinds();
+    test_size_limit();
     test_modes();
     __real_close(dir);
     fs_remove_tree(path, NULL);
