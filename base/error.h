@@ -29,7 +29,8 @@ struct error {
 };
 
 /* Words a failure. Returns -code. A system error's name is added to the text
- * when `code` is an errno value. */
+ * when `code` is an errno value, and where a limit of this process may be what it is of
+ * (EMFILE, EFBIG) the limit. */
 int error_set(struct error *e, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
