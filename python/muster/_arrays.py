@@ -122,7 +122,8 @@ def dtype_of(name: str, value: Any) -> int:
         kind = _type_name(library, value.dtype)
         if kind in _TORCH:
             raise TypeError(f"'{name}' is of type {kind}, which NumPy itself has not: expected a tensor of PyTorch, or its bits")
-        raise TypeError(f"'{name}' is of type {kind}, which safetensors files do not have")
+        parts = "its real and imaginary parts, or " if kind.startswith("complex") else ""
+        raise TypeError(f"'{name}' is of type {kind}, which safetensors files do not have: expected {parts}another type")
     return number
 
 
