@@ -158,6 +158,14 @@ void buf_consume(struct buf *b, size_t n)
     }
 }
 
+void buf_truncate(struct buf *b, size_t len)
+{
+    if (len < b->len) {
+        b->len = len;
+        b->data[len] = '\0';
+    }
+}
+
 const char *buf_str(const struct buf *b)
 {
     return b->data ? b->data : "";

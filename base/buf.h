@@ -48,6 +48,9 @@ void buf_put_numbers(struct buf *b, const uint64_t *numbers, size_t n);
 /* Drops the first `n` bytes. */
 void buf_consume(struct buf *b, size_t n);
 
+/* Drops all behind the first `len` bytes. */
+void buf_truncate(struct buf *b, size_t len);
+
 /* The text ("" when empty), valid until the next call on `b`. */
 const char *buf_str(const struct buf *b);
 

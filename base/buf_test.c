@@ -21,6 +21,10 @@ static void test_buf(void)
     is_int((intmax_t)b.len, 1003, "grown");
     buf_consume(&b, 1001);
     is_str(buf_str(&b), "yy", "consumed");
+    buf_truncate(&b, 5);
+    is_str(buf_str(&b), "yy", "nothing is behind its end");
+    buf_truncate(&b, 1);
+    is_str(buf_str(&b), "y", "cut");
     buf_consume(&b, 99);
     is_int((intmax_t)b.len, 0, "consumed beyond the end");
     buf_puts(&b, "abc");
