@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is in a checkpoint, whoever wrote it: tensors by name, with type and shape, and
- * their bytes. Of muster's own, and of safetensors files, one or a directory of them.
- * Names and shapes of what torch.save and torch.distributed.checkpoint write are in
- * pickles, which are not run: of those only files are known.
+ * their bytes. Of muster's own; of safetensors files, and files of torch.save, one or a
+ * directory of them; and of torch.distributed.checkpoint. Pickles are looked through for
+ * what PyTorch would make of them (ckpt/torch_tensors.h), and never run.
  */
 #ifndef MUSTER_CKPT_CONTENTS_H
 #define MUSTER_CKPT_CONTENTS_H
@@ -27,8 +27,9 @@ struct contents_tensor {
     size_t n_pieces;
     struct strlist files; /* that it lies in */
     /* Private. */
-    size_t place;   /* muster's: in the index; else which of the open files */
+    size_t place;   /* muster's: in the index; else which of the files */
     uint64_t begin; /* in that file */
+    struct contents_piece *pieces; /* owned; NULL: it lies there as it is (contents_priv.h) */
 };
 
 struct contents {
@@ -43,10 +44,19 @@ struct contents {
     struct st_meta *meta;
     bool is_verified; /* what is read is held against digests */
     struct load load; /* of muster's own; without an index else */
+    /* Of pickles: values that are no tensors; and tensors of which safetensors files do not
+     * have the like, with the name of one. */
+    size_t n_values_left_out, n_tensors_left_out;
+    char left_out[128];
+    size_t n_files_left_out; /* of torch.save, in forms that are not looked into */
     /* Private. */
     struct io *io;
-    int *fds;
-    size_t n_fds;
+    int dir; /* where files are that are opened later */
+    bool has_dir;
+    struct contents_file *files;
+    size_t n_files;
+    struct contents_span *span; /* what was read last, where it is not read as it lies */
+    char why[256];
 };
 
 /* Opens one. What found_check() has to say of it, without reading all bytes; -EINVAL:

@@ -163,7 +163,7 @@ static void test_odd_one(void)
        "what one says otherwise is left out, once");
 }
 
-/* Of pickles nobody knows what is in them, in any kind of directory. */
+/* Of a plain pickle nobody knows what is in it, in any kind of directory. */
 static void test_unknown(void)
 {
     static const struct {
@@ -172,11 +172,11 @@ static void test_unknown(void)
         const char *why;
     } cases[] = {
         {"checkpoint-3", "pytorch_model.bin", "trainer_state.json", FOUND_TRAINER,
-         "there are no safetensors files in it"},
+         "pytorch_model.bin: it is a pickle, and none of torch.save"},
         {"checkpoint-4", "pytorch_model.bin", "random_states_0.pkl", FOUND_ACCELERATE,
-         "there are no safetensors files in it"},
+         "pytorch_model.bin: it is a pickle, and none of torch.save"},
         {"epoch_3", "pytorch_model.bin", "config.json", FOUND_MODEL,
-         "its files are of torch.save"},
+         "pytorch_model.bin: it is a pickle, and none of torch.save"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {

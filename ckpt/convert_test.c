@@ -406,7 +406,8 @@ static void test_refused(void)
     fs_write_atomic(path, "\x80\x02}.", 4, NULL);
     is_int(convert("old.bin", "new.safetensors", 0, 0, &facts, &e), -ENOTSUP,
            "a pickle");
-    like(e.text, "does not run", "with the reason");
+    like(e.text, "old.bin cannot be converted: it is a pickle, and none of torch.save",
+         "with the reason");
     /* A bit of the last row. */
     snprintf(path, sizeof(path), "%.200s/%.60s/r00002.safetensors", top, step_dir);
     other = open(path, O_RDWR | O_CLOEXEC);

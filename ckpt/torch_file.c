@@ -5,43 +5,14 @@
 
 #include "base/cleanup.h"
 #include "ckpt/pickle.h"
+#include "ckpt/torch_archive.h"
 #include "ckpt/torch_storages.h"
-#include "ckpt/zip.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_PICKLE_BYTES (UINT64_C(1) << 30)
 enum { BLOCK_BYTES = 1 << 20 };
-
-/* "archive/" of "archive/data.pkl": what all names begin with; 0 if there is no
- * such name. */
-static size_t prefix_of(const struct zip *z)
-{
-    for (size_t i = 0; i < z->n; i++) {
-        const char *slash = strchr(z->entries[i].name, '/');
-
-        if (slash && strcmp(slash, "/data.pkl") == 0) {
-            return (size_t)(slash - z->entries[i].name) + 1;
-        }
-    }
-    return 0;
-}
-
-/* Others' names may be shorter than the part that is left out. */
-static const struct zip_entry *find(const struct zip *z, size_t prefix,
-                                    const char *name)
-{
-    for (size_t i = 0; i < z->n; i++) {
-        const struct zip_entry *entry = &z->entries[i];
-
-        if (strlen(entry->name) > prefix && strcmp(entry->name + prefix, name) == 0) {
-            return entry;
-        }
-    }
-    return NULL;
-}
 
 static bool is_storage(const struct zip_entry *entry, size_t prefix)
 {
@@ -55,9 +26,10 @@ static bool is_left_out(const struct zip_entry *entry, size_t prefix)
     return is_storage(entry, prefix) && entry->crc == 0 && entry->end > entry->begin;
 }
 
-static int check_names(const struct zip *z, size_t prefix,
-                       struct torch_file *ret, struct error *e)
+static int check_names(const struct torch_archive *a, struct torch_file *ret, struct error *e)
 {
+    const struct zip *z = &a->zip;
+    size_t prefix = a->prefix;
     bool has_checksum = false, has_bytes = false;
 
     for (size_t i = 0; i < z->n; i++) {
@@ -77,74 +49,20 @@ static int check_names(const struct zip *z, size_t prefix,
         ret->lacks_checksums = ret->lacks_checksums || is_left_out(entry, prefix);
     }
     ret->has_no_checksums = has_bytes && !has_checksum;
-    if (!find(z, prefix, "version")) {
+    if (!torch_archive_find(a, "version")) {
         return error_text(e, ERR_FORMAT, "the archive is none of torch.save: it "
                           "has no 'version'");
     }
     return 0;
 }
 
-static int read_pickle(struct io *io, int fd, const struct zip_entry *entry,
-                       char **ret, struct error *e)
-{
-    uint64_t bytes = entry->end - entry->begin;
-    _free_ char *data = bytes <= MAX_PICKLE_BYTES ? malloc(bytes + 1) : NULL;
-    int rc;
-
-    if (!data) {
-        return error_set(e, ENOMEM, "a pickle of %llu bytes",
-                         (unsigned long long)bytes);
-    }
-    rc = io_read_all(io, fd, data, bytes, entry->begin);
-    if (rc < 0) {
-        return error_set(e, -rc, "read data.pkl");
-    }
-    *ret = take_ptr(&data);
-    return 0;
-}
-
 /* --- storages --- */
 
 struct storages {
-    size_t skip; /* of the names of entries */
-    size_t n;
-    const struct zip_entry **entries; /* owned: data/<key>, in order */
+    const struct torch_archive *archive;
     bool is_wrong;
     struct error *e;
 };
-
-static int compare_keys(const char *name, const struct torch_storage *key)
-{
-    size_t n = strlen(name), least = n < key->len ? n : key->len;
-    int rc = memcmp(name, key->key, least);
-
-    return rc ? rc : n < key->len ? -1 : n > key->len;
-}
-
-static int by_name(const void *a, const void *b)
-{
-    const struct zip_entry *const *x = a, *const *y = b;
-
-    return strcmp((*x)->name, (*y)->name);
-}
-
-static const struct zip_entry *find_storage(const struct storages *s,
-                                            const struct torch_storage *key)
-{
-    size_t from = 0, to = s->n;
-
-    while (from < to) {
-        size_t middle = from + (to - from) / 2;
-        int rc = compare_keys(s->entries[middle]->name + s->skip, key);
-
-        if (rc == 0) {
-            return s->entries[middle];
-        }
-        from = rc < 0 ? middle + 1 : from;
-        to = rc < 0 ? to : middle;
-    }
-    return NULL;
-}
 
 static bool is_key(const struct torch_storage *one)
 {
@@ -160,7 +78,7 @@ static bool is_key(const struct torch_storage *one)
 static int check_storage(void *arg, const struct torch_storage *one)
 {
     struct storages *s = arg;
-    const struct zip_entry *entry = find_storage(s, one);
+    const struct zip_entry *entry = torch_archive_storage(s->archive, one->key, one->len);
     uint64_t bytes = entry ? entry->end - entry->begin : 0;
 
     if (!one->element || !one->has_n || !is_key(one)) {
@@ -176,46 +94,30 @@ static int check_storage(void *arg, const struct torch_storage *one)
                                      (unsigned long long)bytes);
 }
 
-static int check_storages(const struct zip *z, size_t prefix, const char *pickle, size_t len,
+static int check_storages(const struct torch_archive *a, const char *pickle, size_t len,
                           struct error *e)
 {
-    static const char data[] = "data/";
-    _free_ const struct zip_entry **entries = calloc(z->n + 1, sizeof(*entries));
-    struct storages s = {.skip = prefix + strlen(data), .entries = entries, .e = e};
-    int rc;
-
-    if (!entries) {
-        return error_set(e, ENOMEM, "look at storages");
-    }
-    for (size_t i = 0; i < z->n; i++) {
-        if (strncmp(z->entries[i].name + prefix, data, strlen(data)) == 0) {
-            entries[s.n++] = &z->entries[i];
-        }
-    }
-    qsort(entries, s.n, sizeof(*entries), by_name);
+    struct storages s = {.archive = a, .e = e};
     /* More than that can be known of a pickle is no damage of it. */
-    rc = torch_storages(pickle, len, check_storage, &s, NULL);
+    int rc = torch_storages(pickle, len, check_storage, &s, NULL);
+
     return s.is_wrong || rc == -ENOMEM ? rc : 0;
 }
 
-static int check_pickle(struct io *io, int fd, const struct zip *z, size_t prefix,
-                        struct error *e)
+static int check_pickle(struct io *io, int fd, const struct torch_archive *a, struct error *e)
 {
-    const struct zip_entry *entry = find(z, prefix, "data.pkl");
-    uint64_t bytes = entry->end - entry->begin;
     _free_ char *data = NULL;
-    size_t len = 0;
-    int rc = read_pickle(io, fd, entry, &data, e);
+    size_t bytes = 0, len = 0;
+    int rc = torch_archive_pickle(io, fd, a, &data, &bytes, e);
 
     if (rc < 0) {
         return rc;
     }
     rc = pickle_check(data, bytes, &len, e);
     if (rc == 0 && len != bytes) {
-        rc = error_text(e, ERR_FORMAT, "data.pkl ends at its byte %zu of %llu",
-                        len, (unsigned long long)bytes);
+        rc = error_text(e, ERR_FORMAT, "data.pkl ends at its byte %zu of %zu", len, bytes);
     }
-    rc = rc < 0 ? rc : check_storages(z, prefix, data, bytes, e);
+    rc = rc < 0 ? rc : check_storages(a, data, bytes, e);
     return rc < 0 ? error_wrap(e, "data.pkl") : 0;
 }
 
@@ -237,22 +139,13 @@ int torch_file_check(struct io *io, int fd, bool is_deep,
                      struct torch_file *ret, struct error *e)
 {
     struct torch_file facts = {0};
-    _zip_ struct zip z = {0};
-    size_t prefix;
-    int rc = zip_read(io, fd, &z, e);
+    _torch_archive_ struct torch_archive a = {0};
+    int rc = torch_archive_open(io, fd, &a, e);
 
-    if (rc < 0) {
-        return rc;
-    }
-    prefix = prefix_of(&z);
-    if (prefix == 0) {
-        return error_text(e, ERR_FORMAT, "the archive is none of torch.save: it "
-                          "has no 'data.pkl'");
-    }
-    rc = check_names(&z, prefix, &facts, e);
-    rc = rc < 0 ? rc : check_pickle(io, fd, &z, prefix, e);
+    rc = rc < 0 ? rc : check_names(&a, &facts, e);
+    rc = rc < 0 ? rc : check_pickle(io, fd, &a, e);
     if (rc == 0 && is_deep && !facts.has_no_checksums) {
-        rc = check_bytes(io, fd, &z, prefix, e);
+        rc = check_bytes(io, fd, &a.zip, a.prefix, e);
     }
     if (rc == 0) {
         *ret = facts;
@@ -316,21 +209,18 @@ void torch_file_ask(struct io *io, int fd, struct torch_asked *asked, size_t n)
     _free_ bool *was = calloc(2 * n + 1, sizeof(*was));
     struct search s = {.asked = asked, .n = n, .was_key = was,
                        .was_behind = was ? was + n : NULL};
-    const struct zip_entry *entry;
+    _torch_archive_ struct torch_archive a = {0};
     _free_ char *data = NULL;
-    _zip_ struct zip z = {0};
+    size_t len = 0;
 
-    if (!was || zip_read(io, fd, &z, NULL) < 0) {
-        return;
-    }
-    entry = find(&z, prefix_of(&z), "data.pkl");
-    if (!entry || read_pickle(io, fd, entry, &data, NULL) < 0) {
+    if (!was || torch_archive_open(io, fd, &a, NULL) < 0 ||
+        torch_archive_pickle(io, fd, &a, &data, &len, NULL) < 0) {
         return;
     }
     for (size_t i = 0; i < n; i++) {
         s.was_behind[i] = !asked[i].behind;
     }
-    pickle_values(data, entry->end - entry->begin, take_value, &s, NULL);
+    pickle_values(data, len, take_value, &s, NULL);
 }
 
 bool torch_file_number(struct io *io, int fd, const char *key, uint64_t *ret)

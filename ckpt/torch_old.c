@@ -131,8 +131,27 @@ struct walk {
     const struct storages *storages;
     uint64_t at;
     bool is_known; /* so far: where the next one begins */
+    struct torch_old *found; /* what is listed; NULL: nothing is */
     struct error *e;
 };
+
+/* Keys lie in f->data, which is handed over with them. */
+static int note_place(struct walk *w, const struct torch_storage *key, uint64_t end)
+{
+    struct torch_old *f = w->found;
+    struct torch_old_storage *fresh;
+
+    if (!f) {
+        return 0;
+    }
+    fresh = reallocarray(f->storages, f->n_storages + 1, sizeof(*fresh));
+    if (!fresh) {
+        return error_set(w->e, ENOMEM, "list storages");
+    }
+    f->storages = fresh;
+    f->storages[f->n_storages++] = (struct torch_old_storage){key->key, key->len, w->at, end};
+    return 0;
+}
 
 static int walk_one(void *arg, const struct pickle_value *v)
 {
@@ -140,7 +159,7 @@ static int walk_one(void *arg, const struct pickle_value *v)
     struct torch_storage key = {.key = v->text, .len = v->len};
     const struct torch_storage *s;
     uint8_t bytes[8];
-    uint64_t n = 0;
+    uint64_t n = 0, end;
     int rc;
 
     if (!v->text || !w->is_known) {
@@ -172,16 +191,18 @@ static int walk_one(void *arg, const struct pickle_value *v)
                           (unsigned long long)w->at, (unsigned long long)n,
                           s->element);
     }
-    w->at += n * s->element;
-    return 0;
+    end = w->at + n * s->element;
+    rc = note_place(w, &key, end);
+    w->at = end;
+    return rc;
 }
 
 static int check_storages(const struct file *f, const size_t ends[N_PICKLES],
-                          struct error *e)
+                          struct torch_old *found, struct error *e)
 {
     struct storages s = {0};
     struct walk w = {.file = f, .storages = &s, .at = ends[4], .is_known = true,
-                     .e = e};
+                     .found = found, .e = e};
     int rc = torch_storages(f->data + ends[2], ends[3] - ends[2], add_storage, &s, e);
 
     if (rc == -EFBIG) {
@@ -200,20 +221,29 @@ static int check_storages(const struct file *f, const size_t ends[N_PICKLES],
                         "%llu", (unsigned long long)w.at,
                         (unsigned long long)f->bytes);
     }
-    return rc;
+    return rc == 0 && found && !w.is_known
+               ? error_text(e, ENOTSUP, "it has storages of a type that is not known")
+               : rc;
 }
 
 /* --- files --- */
 
-static int check_torch(struct file *f, struct error *e)
+static int find_pickles(struct file *f, size_t ends[N_PICKLES], struct error *e)
 {
-    size_t ends[N_PICKLES] = {0};
     int rc = 0;
 
     for (size_t i = 0; i < N_PICKLES && rc == 0; i++) {
         rc = find_end(f, i ? ends[i - 1] : 0, &ends[i], e);
     }
-    return rc < 0 ? rc : check_storages(f, ends, e);
+    return rc;
+}
+
+static int check_torch(struct file *f, struct error *e)
+{
+    size_t ends[N_PICKLES] = {0};
+    int rc = find_pickles(f, ends, e);
+
+    return rc < 0 ? rc : check_storages(f, ends, NULL, e);
 }
 
 /* Its first pickle is the number, of whichever protocol. */
@@ -248,4 +278,53 @@ int torch_old_check(struct io *io, int fd, uint64_t bytes, struct error *e)
     }
     free(f.data);
     return rc == -EFBIG ? 0 : rc;
+}
+
+void torch_old_release(struct torch_old *f)
+{
+    free(f->data);
+    free(f->storages);
+    *f = (struct torch_old){0};
+}
+
+static int compare_places(const void *a, const void *b)
+{
+    const struct torch_old_storage *x = a, *y = b;
+    struct torch_storage one = {.key = x->key, .len = x->len}, two = {.key = y->key, .len = y->len};
+
+    return by_key(&one, &two);
+}
+
+int torch_old_open(struct io *io, int fd, uint64_t bytes, struct torch_old *ret, struct error *e)
+{
+    struct file f = {.io = io, .fd = fd, .bytes = bytes};
+    _torch_old_ struct torch_old found = {0};
+    size_t ends[N_PICKLES] = {0};
+    int rc = read_more(&f, e);
+
+    if (rc == 0 && !has_magic(&f)) {
+        rc = error_text(e, ENOTSUP, "it is a pickle, and none of torch.save");
+    }
+    rc = rc < 0 ? rc : find_pickles(&f, ends, e);
+    rc = rc < 0 ? rc : check_storages(&f, ends, &found, e);
+    found.data = f.data;
+    if (rc == 0) {
+        found.pickle_at = ends[2];
+        found.pickle_len = ends[3] - ends[2];
+        if (found.n_storages) {
+            qsort(found.storages, found.n_storages, sizeof(*found.storages), compare_places);
+        }
+        *ret = found;
+        found = (struct torch_old){0};
+    }
+    return rc;
+}
+
+const struct torch_old_storage *torch_old_storage(const struct torch_old *f, const char *key,
+                                                  size_t len)
+{
+    const struct torch_old_storage want = {.key = key, .len = len};
+
+    return f->n_storages ? bsearch(&want, f->storages, f->n_storages, sizeof(want),
+                                   compare_places) : NULL;
 }

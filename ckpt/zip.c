@@ -40,6 +40,7 @@ enum {
 struct source {
     struct io *io;
     int fd;
+    uint64_t begin; /* in the file */
     uint64_t size;
 };
 
@@ -73,7 +74,7 @@ static int read_at(const struct source *s, void *to, size_t len, uint64_t at,
                           "something lies at %llu", (unsigned long long)s->size,
                           (unsigned long long)at);
     }
-    rc = io_read_all(s->io, s->fd, to, len, at);
+    rc = io_read_all(s->io, s->fd, to, len, s->begin + at);
     return rc < 0 ? error_set(e, -rc, "read the archive") : 0;
 }
 
@@ -388,12 +389,8 @@ static int read_directory(struct source *s, struct directory *d, uint8_t **ret,
                           struct error *e)
 {
     _free_ uint8_t *bytes = NULL;
-    int rc = s->io->ops->size(s->io, s->fd, &s->size);
+    int rc = find_directory(s, d, e);
 
-    if (rc < 0) {
-        return error_set(e, -rc, "read the archive");
-    }
-    rc = find_directory(s, d, e);
     if (rc < 0) {
         return rc;
     }
@@ -414,24 +411,45 @@ bool zip_mentions(struct io *io, int fd, const char *text)
     _free_ uint8_t *bytes = NULL;
     struct directory d = {0};
 
-    return read_directory(&s, &d, &bytes, NULL) == 0 &&
+    return io->ops->size(io, fd, &s.size) == 0 &&
+           read_directory(&s, &d, &bytes, NULL) == 0 &&
            memmem(bytes, d.bytes, text, strlen(text)) != NULL;
 }
 
-int zip_read(struct io *io, int fd, struct zip *ret, struct error *e)
+static int read_source(struct source *s, struct zip *ret, struct error *e)
 {
-    struct source s = {.io = io, .fd = fd};
     _free_ uint8_t *bytes = NULL;
     _zip_ struct zip z = {0};
     struct directory d = {0};
-    int rc = read_directory(&s, &d, &bytes, e);
+    int rc = read_directory(s, &d, &bytes, e);
 
-    rc = rc < 0 ? rc : take_all(&s, &d, bytes, &z, e);
+    rc = rc < 0 ? rc : take_all(s, &d, bytes, &z, e);
+    for (size_t i = 0; i < z.n; i++) {
+        z.entries[i].header_at += s->begin;
+        z.entries[i].begin += s->begin;
+        z.entries[i].end += s->begin;
+    }
     if (rc == 0) {
         *ret = z;
         z = (struct zip){0};
     }
     return rc;
+}
+
+int zip_read(struct io *io, int fd, struct zip *ret, struct error *e)
+{
+    struct source s = {.io = io, .fd = fd};
+    int rc = io->ops->size(io, fd, &s.size);
+
+    return rc < 0 ? error_set(e, -rc, "read the archive") : read_source(&s, ret, e);
+}
+
+int zip_read_at(struct io *io, int fd, uint64_t begin, uint64_t end, struct zip *ret,
+                struct error *e)
+{
+    struct source s = {.io = io, .fd = fd, .begin = begin, .size = end - begin};
+
+    return read_source(&s, ret, e);
 }
 
 const struct zip_entry *zip_find(const struct zip *z, const char *name)

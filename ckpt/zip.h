@@ -35,6 +35,9 @@ struct zip {
 /* The directory of an open file, and each entry's header. 0; -ERR_FORMAT: it is
  * none, cut, or damaged; -ENOMEM; errors of reading. */
 int zip_read(struct io *io, int fd, struct zip *ret, struct error *e);
+/* The same of one that is bytes [begin, end) of a file; places are those in the file. */
+int zip_read_at(struct io *io, int fd, uint64_t begin, uint64_t end, struct zip *ret,
+                struct error *e);
 void zip_release(struct zip *z);
 #define _zip_ __attribute__((cleanup(zip_release)))
 

@@ -53,6 +53,24 @@ static int open_parent(const char *path, char *name, size_t size, struct error *
     return fd < 0 ? error_set(e, errno, "open %s", slash ? dir : ".") : fd;
 }
 
+/* What was in pickles, and is not in what was made. */
+static void tell_pickles(const struct contents *c)
+{
+    if (c->n_values_left_out) {
+        fprintf(stderr, "muster: %zu value%s no tensor: left out\n", c->n_values_left_out,
+                c->n_values_left_out == 1 ? " is" : "s are");
+    }
+    if (c->n_tensors_left_out) {
+        fprintf(stderr, "muster: %zu tensor%s of a type or layout that safetensors files do not "
+                "have, as '%s': left out\n", c->n_tensors_left_out,
+                c->n_tensors_left_out == 1 ? " is" : "s are", c->left_out);
+    }
+    if (c->n_files_left_out) {
+        fprintf(stderr, "muster: %zu file%s left out: %s\n", c->n_files_left_out,
+                c->n_files_left_out == 1 ? " is" : "s are", c->why);
+    }
+}
+
 static int tell(const struct ckpt_options *o, const struct contents *c,
                 const struct convert_facts *f, const char *to)
 {
@@ -69,6 +87,9 @@ static int tell(const struct ckpt_options *o, const struct contents *c,
         jsonw_int(&w, "tensors", (int64_t)c->n_tensors);
         jsonw_int(&w, "bytes", (int64_t)f->bytes);
         jsonw_int(&w, "blobs_left_out", (int64_t)left_out);
+        jsonw_int(&w, "values_left_out", (int64_t)c->n_values_left_out);
+        jsonw_int(&w, "tensors_left_out", (int64_t)c->n_tensors_left_out);
+        jsonw_int(&w, "files_left_out", (int64_t)c->n_files_left_out);
         jsonw_int(&w, "metadata_left_out", (int64_t)c->n_meta_left_out);
         jsonw_bool(&w, "verified", c->is_verified);
         jsonw_end_object(&w);
@@ -88,8 +109,9 @@ static int tell(const struct ckpt_options *o, const struct contents *c,
                 c->n_meta_left_out == 1 ? "" : "s",
                 c->n_meta_left_out == 1 ? "s" : "");
     }
+    tell_pickles(c);
     if (!c->is_verified) {
-        fputs("muster: what it was converted from has no checksums\n", stderr);
+        fputs("muster: what it was converted from has no checksums, or not for all\n", stderr);
     }
     printf("%s\n", to);
     return EXIT_OK;
@@ -163,6 +185,18 @@ static int refuse_inside(const char *from, const char *to, const struct found *f
                       "to convert it into", to, f->name);
 }
 
+/* What is not verified as it is read is before, as far as its format has checksums. */
+static int verify(const char *from, struct contents *c, struct error *e)
+{
+    char name[FOUND_NAME_BYTES];
+    _close_ int dir = ckpt_place_above(from, name, e);
+    struct found_facts facts = {0};
+    int rc = dir < 0 ? dir : ckpt_check(dir, &c->found, true, &facts, e);
+
+    c->is_verified = rc == 0 && !facts.is_structure_only;
+    return rc;
+}
+
 int ckpt_verb_convert(const struct ckpt_options *o, const char *from,
                       const char *to)
 {
@@ -170,7 +204,8 @@ int ckpt_verb_convert(const struct ckpt_options *o, const char *from,
     struct error e = {0};
 
     if (ckpt_convert_check(o, to, &e) < 0 || ckpt_place_open(from, &c, &e) < 0 ||
-        refuse_inside(from, to, &c.found, &e) < 0) {
+        refuse_inside(from, to, &c.found, &e) < 0 ||
+        (!c.is_verified && !c.why_no_tensors && verify(from, &c, &e) < 0)) {
         return command_fail(&e);
     }
     return ckpt_convert_contents(o, &c, to);

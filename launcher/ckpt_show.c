@@ -49,6 +49,29 @@ static void put_line(struct buf *b, const char *key, const char *text)
     buf_puts(b, "\n");
 }
 
+/* Of pickles. */
+static void put_left_out(struct buf *b, const struct contents *c)
+{
+    char text[512];
+
+    if (c->n_tensors_left_out) {
+        snprintf(text, sizeof(text), "%zu more of a type or layout that safetensors files do not "
+                 "have, as '%s'", c->n_tensors_left_out, c->left_out);
+        put_line(b, "", text);
+    }
+    if (c->n_files_left_out && !c->why_no_tensors) {
+        snprintf(text, sizeof(text), "not those of %zu file%s: %s", c->n_files_left_out,
+                 c->n_files_left_out == 1 ? "" : "s", c->why);
+        put_line(b, "", text);
+    }
+    if (c->n_values_left_out) {
+        snprintf(text, sizeof(text), "%zu that %s no tensor%s", c->n_values_left_out,
+                 c->n_values_left_out == 1 ? "is" : "are",
+                 c->n_values_left_out == 1 ? "" : "s");
+        put_line(b, "Values:", text);
+    }
+}
+
 static void put_head(struct buf *b, const struct contents *c)
 {
     const struct manifest *m = manifest_of(c);
@@ -84,6 +107,7 @@ static void put_head(struct buf *b, const struct contents *c)
         snprintf(text, sizeof(text), "%zu, %s", c->n_tensors, tensors);
     }
     put_line(b, "Tensors:", text);
+    put_left_out(b, c);
 }
 
 static void put_state(struct buf *b, const struct manifest *m)
@@ -244,6 +268,9 @@ static int show_as_json(const struct contents *c, enum show_format format)
         jsonw_str(&w, "no_tensors", c->why_no_tensors);
     } else {
         jsonw_int(&w, "tensor_bytes", (int64_t)tensor_bytes(c));
+        jsonw_int(&w, "values_left_out", (int64_t)c->n_values_left_out);
+        jsonw_int(&w, "tensors_left_out", (int64_t)c->n_tensors_left_out);
+        jsonw_int(&w, "files_left_out", (int64_t)c->n_files_left_out);
         jsonw_array(&w, "tensors");
         for (size_t i = 0; i < c->n_tensors; i++) {
             json_tensor(&w, &c->tensors[i]);

@@ -46,6 +46,11 @@ int ckpt_place_make(const char *path, size_t *ret_there, struct error *e);
 void ckpt_place_unmake(const char *path, size_t there);
 
 /* The exit status. */
+/* found_check(), at first without reading: what is not whole as it stands need not be read.
+ * People see how far it is. */
+int ckpt_check(int dir, const struct found *f, bool is_deep,
+               struct found_facts *facts, struct error *e);
+
 int ckpt_verb_show(const struct ckpt_options *o, const char *path);
 int ckpt_verb_convert(const struct ckpt_options *o, const char *from,
                       const char *to);

@@ -30,10 +30,8 @@ enum {
 
 /* --- verbs --- */
 
-/* People see how far it is. What is not whole as it stands need not be
- * read. */
-static int check(int dir, const struct found *f, bool is_deep,
-                 struct found_facts *facts, struct error *e)
+int ckpt_check(int dir, const struct found *f, bool is_deep,
+               struct found_facts *facts, struct error *e)
 {
     struct ckpt_progress p;
     int rc = found_check(io_system(), dir, f, false, facts, e);
@@ -54,7 +52,7 @@ static void look_at(int dir, const struct found *f, bool is_deep,
 
     *ret = (struct ckpt_look){.name = f->name, .kind = found_kind_name(f->kind),
                               .has_step = f->has_step, .step = f->step};
-    ret->rc = check(dir, f, is_deep, &facts, &ret->why);
+    ret->rc = ckpt_check(dir, f, is_deep, &facts, &ret->why);
     ret->bytes = facts.bytes;
     ret->n_files = facts.n_files;
     ret->is_structure_only = facts.is_structure_only;

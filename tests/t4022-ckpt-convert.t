@@ -98,7 +98,7 @@ test_refused() {
     printf '\200\002}.' >old.bin
     run ckpt convert old.bin x.safetensors
     is "$status" 1 'a pickle'
-    like "$(cat err)" 'muster does not run' 'with the reason'
+    like "$(cat err)" 'it is a pickle, and none of torch.save' 'with the reason'
     run ckpt show old.bin
     is "$status" 0 'can be shown'
     like "$(cat out)" 'not known' 'but for its tensors'
