@@ -321,6 +321,11 @@ static int check(const struct convert *c, int dir, const char *name,
         return error_text(e, ENOTSUP, "%s cannot be converted: %s",
                           c->from->found.name, c->from->why_no_tensors);
     }
+    if (c->from->n_tensors == 0 && c->from->n_values_left_out + c->from->n_tensors_left_out > 0) {
+        return error_text(e, ENOTSUP, "%s cannot be converted: nothing in it is a tensor that "
+                          "safetensors files have the like of: expected a state_dict, or other "
+                          "dicts and lists of tensors", c->from->found.name);
+    }
     if (strlen(name) >= NAME_BYTES - 32) {
         return error_set(e, ENAMETOOLONG, "convert to %.60s", name);
     }

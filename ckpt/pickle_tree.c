@@ -204,7 +204,7 @@ static int collect(struct machine *m, enum pickle_kind kind, size_t n)
         return rc;
     }
     to->kind = kind;
-    rc = gather(m, to, n, kind == PICKLE_OTHER);
+    rc = gather(m, to, n, false);
     m->stack.n -= is_marked;
     return rc < 0 ? rc : push(m, to);
 }
@@ -551,9 +551,11 @@ static int put_value(struct machine *m, const struct pickle_op *op)
         return put_written(m, at, op->len - 1);
     case 'S': /* in quotes */
         return op->len >= 3 ? put_written(m, at + 1, op->len - 3) : put_other(m);
+    case 'P': /* all of it in one line: which one is not looked into */
+        return put_number(m, PICKLE_PERSISTENT, 0);
     case '}':
         return put_number(m, PICKLE_DICT, 0);
-    case ']':
+    case ']': case 0x8f: /* or a set */
         return put_number(m, PICKLE_LIST, 0);
     case ')':
         return put_number(m, PICKLE_TUPLE, 0);
@@ -585,12 +587,10 @@ static int step(struct machine *m, const struct pickle_op *op)
         return collect(m, PICKLE_TUPLE, SIZE_MAX);
     case 0x85: case 0x86: case 0x87:
         return collect(m, PICKLE_TUPLE, op->op - 0x84u);
-    case 'l':
+    case 'l': case 0x91: /* or a frozen set */
         return collect(m, PICKLE_LIST, SIZE_MAX);
     case 'd':
         return collect(m, PICKLE_DICT, SIZE_MAX);
-    case 0x91:
-        return collect(m, PICKLE_OTHER, SIZE_MAX);
     case 'a':
         return put_items(m, 1, false);
     case 'e': case 0x90:

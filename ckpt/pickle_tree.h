@@ -22,14 +22,14 @@
 #define PICKLE_TREE_MAX_BYTES (UINT64_C(256) << 20)
 
 enum pickle_kind {
-    PICKLE_OTHER, /* bytes, floats, sets, what does not fit into 64 bits, ... */
+    PICKLE_OTHER, /* bytes, floats, what does not fit into 64 bits, ... */
     PICKLE_NONE,
     PICKLE_BOOL,
     PICKLE_INT,
     PICKLE_TEXT,
     PICKLE_CLASS,      /* or a function */
     PICKLE_TUPLE,
-    PICKLE_LIST,
+    PICKLE_LIST,       /* or a set */
     PICKLE_DICT,       /* its items are keys, each with its value behind it */
     PICKLE_OBJECT,     /* may have items, as either of the two above */
     PICKLE_PERSISTENT, /* what is not in the pickle */
@@ -55,7 +55,8 @@ struct pickle_node {
         struct {
             struct pickle_item *first, *last;
             const struct pickle_node *made_by; /* an object's class or function */
-            const struct pickle_node *args;    /* of that; or what says which persistent one */
+            const struct pickle_node *args;    /* of that; or what says which persistent one,
+                                                  NULL in protocol 0 */
             const struct pickle_node *state;   /* an object's, or NULL */
         };
     };

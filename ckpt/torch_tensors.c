@@ -125,6 +125,9 @@ static int take_storage(const struct pickle_node *n, const struct pickle_node *d
                           : storage_dtype(pickle_node_item(id, 1), &t->dtype);
     uint64_t room;
 
+    if (n && n->kind == PICKLE_PERSISTENT && !id) {
+        return -ENOTSUP;
+    }
     if (!id || !pickle_node_is_text(pickle_node_item(id, 0), "storage") || !key ||
         key->kind != PICKLE_TEXT || !is_number(count)) {
         return -ERR_FORMAT;
@@ -270,6 +273,60 @@ static int visit_items(struct walking *w, const struct pickle_node *n, bool is_p
     return rc;
 }
 
+/* A set of names: by protocols before 4 it is made of a list. */
+static bool is_in_set(const struct pickle_node *set, const struct pickle_node *name)
+{
+    const struct pickle_node *list = set && set->kind == PICKLE_OBJECT
+                                         ? pickle_node_item(set->args, 0) : set;
+    bool is = list && list->kind == PICKLE_LIST && name->kind == PICKLE_TEXT;
+
+    for (const struct pickle_item *i = is ? list->first : NULL; i; i = i->next) {
+        if (i->node->kind == PICKLE_TEXT && i->node->len == name->len &&
+            memcmp(i->node->text, name->text, name->len) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of a module: what there is none of (bias=False) is None. */
+static int visit_part(struct walking *w, const struct pickle_node *part,
+                      const struct pickle_node *but)
+{
+    bool is = part && (part->kind == PICKLE_DICT ||
+                       (part->kind == PICKLE_OBJECT && part->has_pairs));
+    int rc = 0;
+
+    for (const struct pickle_item *i = is ? part->first : NULL; i && i->next && rc == 0;
+         i = i->next->next) {
+        if (i->next->node->kind != PICKLE_NONE && !is_in_set(but, i->node)) {
+            rc = enter(w, i->node, 0, i->next->node);
+        }
+    }
+    return rc;
+}
+
+static bool is_module(const struct pickle_node *n)
+{
+    return pickle_node_field(n, "_parameters") && pickle_node_field(n, "_buffers") &&
+           pickle_node_field(n, "_modules");
+}
+
+static int visit_module(struct walking *w, const struct pickle_node *n)
+{
+    int rc = visit_part(w, pickle_node_field(n, "_parameters"), NULL);
+
+    rc = rc < 0 ? rc : visit_part(w, pickle_node_field(n, "_buffers"),
+                                  pickle_node_field(n, "_non_persistent_buffers_set"));
+    return rc < 0 ? rc : visit_part(w, pickle_node_field(n, "_modules"), NULL);
+}
+
+static bool has_items(const struct pickle_node *n)
+{
+    return n->kind == PICKLE_DICT || n->kind == PICKLE_LIST || n->kind == PICKLE_TUPLE ||
+           (n->kind == PICKLE_OBJECT && n->first);
+}
+
 static int visit(struct walking *w, const struct pickle_node *n)
 {
     bool is_pairs = n->kind == PICKLE_DICT || (n->kind == PICKLE_OBJECT && n->has_pairs);
@@ -283,12 +340,11 @@ static int visit(struct walking *w, const struct pickle_node *n)
         return error_text(w->e, EFBIG, "what '%.100s' leads to goes too deep, or in a circle",
                           buf_str(&w->name));
     }
-    if (n->kind != PICKLE_DICT && n->kind != PICKLE_LIST && n->kind != PICKLE_TUPLE &&
-        !(n->kind == PICKLE_OBJECT && n->first)) {
+    if (!has_items(n) && !is_module(n)) {
         return tell(w, 0, NULL);
     }
     w->depth++;
-    rc = visit_items(w, n, is_pairs);
+    rc = is_module(n) ? visit_module(w, n) : visit_items(w, n, is_pairs);
     w->depth--;
     return rc;
 }

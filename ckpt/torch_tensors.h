@@ -5,7 +5,8 @@
  * torch/serialization.py of PyTorch 1.6 to 2.13.
  *
  * Names are the keys that lead to a tensor, with a dot between them, as in "model.0.weight":
- * keys of dicts, and places in lists.
+ * keys of dicts, and places in lists. A module, saved as a whole, has those that its state_dict()
+ * has (torch/nn/modules/module.py).
  */
 #ifndef MUSTER_CKPT_TORCH_TENSORS_H
 #define MUSTER_CKPT_TORCH_TENSORS_H

@@ -226,6 +226,7 @@ static void test_no_tensor(void)
         {"ctorch._utils\n_rebuild_tensor_v2\n)R.", -ERR_FORMAT},
         {"ctorch._utils\n_rebuild_tensor_v2\n(NK\1))tR.", -ERR_FORMAT},
         {"ctorch._utils\n_rebuild_tensor_v2\n(NQK\1))tR.", -ERR_FORMAT},
+        {"ctorch._utils\n_rebuild_tensor_v2\n(Pof protocol 0\nK\1))tR.", -ENOTSUP},
         {"ctorch._utils\n_rebuild_tensor_v2\n((U\5otherctorch\nFloatStorage\nU\0017NK\1tQK\1))tR.",
          -ERR_FORMAT},
         {"ctorch._utils\n_rebuild_tensor_v2\n((U\7storagectorch\nFloatStorage\nNNK\1tQK\1))tR.",
@@ -330,6 +331,10 @@ static void test_names(void)
         {"cmine\nThing\n)R", "a", "", "0"},
         {"cmine\nThing\n)\x81}U\1a", "sb", "", "~"},
         {"}U\2a\xff", "s", "", "-a\xff"},
+        {"cmine\nNet\n)\x81}(U\x0b_parameters}(U\1wNU\1a", "uU\x08_buffers}U\x08_modules}ub", "",
+         "a"},
+        {"cmine\nNet\n)\x81}(U\x08_buffers}(U\1bK\1U\1a", "uU\x0b_parameters}U\x08_modules}"
+         "U\x1b_non_persistent_buffers_set\x8f(U\1a\x90ub", "", "~b"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {

@@ -38,7 +38,7 @@ check_files() {
     is "$(grep -c ': right [1-9]' checked)" "$2" 'each tensor is right, and shown so' || diag "$(cat checked)"
 }
 
-test_new() { check_files new 14; }
+test_new() { check_files new 17; }
 
 # Debian's, 1.13.
 test_old() {
@@ -47,7 +47,7 @@ test_old() {
         skip 'one PyTorch only'
         return
     }
-    check_files old 14
+    check_files old 17
     python=$TORCH_PYTHON
 }
 
@@ -58,6 +58,10 @@ test_left_out() {
     like "$(cat err)" "5 tensors are of a type or layout that safetensors files do not have, as 'sparse': left out" 'is told, and of which' || show
     run ckpt show new/odd.pt
     like "$(cat out)" "5 more of a type or layout that safetensors files do not have, as 'sparse'" 'by show, too' || show
+    "$python" -c 'import torch; torch.save({"step": 5, "wide": torch.ones(1, dtype=torch.complex128)}, "few.pt")'
+    run ckpt convert few.pt few.safetensors
+    is "$status" 1 'a file without any that could be written' || show
+    like "$(cat err)" 'few.pt cannot be converted: nothing in it is a tensor that safetensors files have the like of' 'is refused' || show
     run ckpt show new/nested.pt
     matches "$(cat out)" 'Values: +[0-9]+ that are no tensors' 'so are values' || show
 }

@@ -61,10 +61,25 @@ def odd():
             "quantized": torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.qint8)}
 
 
-KINDS = {"types": types, "layouts": layouts, "nested": nested, "odd": odd, "alone": lambda: torch.arange(9).reshape(3, 3)}
+class Net(torch.nn.Module):
+    """A module that is saved as a whole."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(3, 2, bias=False)
+        self.rest = torch.nn.ModuleList([torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2)])
+        self.tied = torch.nn.Parameter(torch.randn(4))
+        self.register_buffer("kept", torch.arange(3))
+        self.register_buffer("made", torch.arange(5), persistent=False)
+        self.no_part = torch.ones(3)
+
+
+KINDS = {"types": types, "layouts": layouts, "nested": nested, "odd": odd, "alone": lambda: torch.arange(9).reshape(3, 3), "module": Net}
 
 
 def flatten(value, name=""):
+    if isinstance(value, torch.nn.Module):
+        value = value.state_dict()
     if isinstance(value, torch.Tensor):
         yield name or "tensor", value
     elif isinstance(value, dict):
