@@ -43,6 +43,7 @@ struct contents {
     size_t n_meta, n_meta_left_out;
     struct st_meta *meta;
     bool is_verified; /* what is read is held against digests */
+    bool has_sums;    /* there are checksums, and found_check() is to hold bytes against them */
     struct load load; /* of muster's own; without an index else */
     /* Of pickles: values that are no tensors; and tensors of which safetensors files do not
      * have the like, with the name of one. */

@@ -299,6 +299,7 @@ int contents_add_dcp(struct contents *c, struct error *e)
         c->why_no_tensors = "its .metadata is of a version of PyTorch that muster does not know";
         return 0;
     }
+    c->has_sums = true;
     rc = contents_span_create(c) < 0 ? error_set(e, ENOMEM, "list tensors")
                                      : list_places(data, &r.places, e);
     rc = rc < 0 ? rc : take_tensors(&r, says);

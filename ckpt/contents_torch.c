@@ -144,6 +144,7 @@ static int read_archive(struct contents *c, size_t file, int fd, const char *pre
     size_t len = 0;
     int rc = torch_archive_open(c->io, fd, &a, e);
 
+    c->has_sums = true;
     rc = rc < 0 ? rc : check_order(c->io, fd, &a, e);
     rc = rc < 0 ? rc : torch_archive_pickle(c->io, fd, &a, &pickle, &len, e);
     return rc < 0 ? rc : walk_pickle(&adding, pickle, len, prefix, e);

@@ -185,7 +185,7 @@ static int refuse_inside(const char *from, const char *to, const struct found *f
                       "to convert it into", to, f->name);
 }
 
-/* What is not verified as it is read is before, as far as its format has checksums. */
+/* What is not verified as it is read is before. */
 static int verify(const char *from, struct contents *c, struct error *e)
 {
     char name[FOUND_NAME_BYTES];
@@ -205,7 +205,7 @@ int ckpt_verb_convert(const struct ckpt_options *o, const char *from,
 
     if (ckpt_convert_check(o, to, &e) < 0 || ckpt_place_open(from, &c, &e) < 0 ||
         refuse_inside(from, to, &c.found, &e) < 0 ||
-        (!c.is_verified && !c.why_no_tensors && verify(from, &c, &e) < 0)) {
+        (c.has_sums && !c.why_no_tensors && verify(from, &c, &e) < 0)) {
         return command_fail(&e);
     }
     return ckpt_convert_contents(o, &c, to);
