@@ -13,6 +13,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -213,6 +214,74 @@ static void test_held(void)
     muster_ckpt_close(ck);
 }
 
+/* A program that is killed as it writes its second file. */
+static int kill_at_sync(struct io *io, int fd)
+{
+    (void)io, (void)fd;
+    raise(SIGKILL);
+    return 0;
+}
+
+static void save_killed(int64_t step)
+{
+    struct muster_ckpt_options o = {.size = sizeof(o), .keep = 1};
+    struct io_ops ops = *io_system()->ops;
+    struct io io = *io_system();
+    char json[] = "1";
+    int status = 0;
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        struct muster_ckpt *ck = api_bed_open(root, "killed", NULL, &o);
+
+        ops.sync = kill_at_sync;
+        io.ops = &ops;
+        ck->io = &io;
+        if (muster_ckpt_blob(ck, "m", json, 1, MUSTER_JSON) == 0) {
+            muster_ckpt_save(ck, step, 0, NULL);
+        }
+        _exit(0);
+    }
+    waitpid(pid, &status, 0);
+    ok(WIFSIGNALED(status), "a program is killed in the middle of a save");
+}
+
+static unsigned count_in(const char *end)
+{
+    char pattern[API_BED_ROOT_BYTES + 64];
+    glob_t g = {0};
+    unsigned n;
+
+    snprintf(pattern, sizeof(pattern), "%s/killed/step-*%s", root, end);
+    n = glob(pattern, GLOB_PERIOD, NULL, &g) == 0 ? (unsigned)g.gl_pathc : 0;
+    globfree(&g);
+    return n;
+}
+
+/* What such have left goes with the next save that keeps some, whatever its step. */
+static void test_killed(void)
+{
+    struct muster_ckpt_options o = {.size = sizeof(o), .keep = 0};
+    struct muster_ckpt *ck;
+    char json[] = "1";
+
+    for (int64_t step = 5; step <= 15; step += 5) {
+        save_killed(step);
+    }
+    is_int((int)count_in("/.saver"), 3, "each leaves what it has");
+    for (int keep = 0; keep <= 1; keep++) {
+        o.keep = keep;
+        ck = api_bed_open(root, "killed", NULL, &o);
+        muster_ckpt_blob(ck, "m", json, 1, MUSTER_JSON);
+        is_int(muster_ckpt_save(ck, 10, 0, NULL), 0, "a save that keeps %d", keep);
+        muster_ckpt_close(ck);
+        is_int((int)count_in("/.saver"), keep ? 0 : 3, "removes what they left, or all stay");
+    }
+    is_int((int)count_in(""), 1, "one is left");
+    is_int((int)count_in("/COMMIT"), 1, "which is whole");
+    is_int((int)count_in("/.saver"), 0, "and has no mark");
+}
+
 int main(void)
 {
     api_bed_begin(root);
@@ -221,5 +290,6 @@ int main(void)
     test_small_options();
     test_refused_options();
     test_held();
+    test_killed();
     return api_bed_end(root);
 }

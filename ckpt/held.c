@@ -43,9 +43,22 @@ void held_give(int fd)
     }
 }
 
-bool held_is(int dir, const char *name)
+int held_take_all(int dir, const char *name)
 {
     _close_ int fd = open_it(dir, name);
 
-    return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+    if (fd < 0) {
+        return -errno;
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        return errno == EWOULDBLOCK ? -EBUSY : -errno;
+    }
+    return take_fd(&fd);
+}
+
+bool held_is(int dir, const char *name)
+{
+    _close_ int fd = held_take_all(dir, name);
+
+    return fd == -EBUSY;
 }

@@ -18,6 +18,10 @@ int held_take(int dir, const char *name);
  * would keep it for as long as they live. */
 void held_give(int fd);
 
+/* All of it, for who removes it: what to close then; -EBUSY: somebody holds it; other negative
+ * codes: nobody can tell. */
+int held_take_all(int dir, const char *name);
+
 /* Whether somebody else holds it now. */
 bool held_is(int dir, const char *name);
 

@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "ckpt/avoided.h"
 #include "ckpt/held.h"
+#include "ckpt/saver.h"
 #include "ckpt/step.h"
 
 #include <errno.h>
@@ -39,6 +40,20 @@ static void look(struct io *io, int root, const struct ckpt_keep *keep,
     step_close(&s);
 }
 
+/* One that is not whole goes only where its program was killed in the middle of it. */
+static int remove_one(struct io *io, int root, const char *name, const struct retain_item *item,
+                      struct error *e)
+{
+    int rc = 0;
+
+    if (item->is_removed && !held_is(root, name)) {
+        rc = step_remove(io, root, name, e);
+    } else if (!item->is_whole && !item->is_apart) {
+        rc = saver_remove(io, root, name, e);
+    }
+    return rc < 0 ? rc : 0;
+}
+
 int keep_apply(struct io *io, int root, const struct ckpt_keep *keep, const char *saved,
                const char *avoided, bool *ret_lacks_best, struct error *e)
 {
@@ -69,9 +84,7 @@ int keep_apply(struct io *io, int root, const struct ckpt_keep *keep, const char
     retain_mark(&keep->rule, items, n);
     lacks_best = keep->metric[0] && retain_lacks_best(&keep->rule, items, n);
     for (size_t i = n; i-- > 0;) {
-        rc = items[i].is_removed && !held_is(root, entries[i].name)
-                 ? step_remove(io, root, entries[i].name, first ? NULL : e)
-                 : 0;
+        rc = remove_one(io, root, entries[i].name, &items[i], first ? NULL : e);
         first = first ? first : rc;
         has_broken = has_broken || !items[i].is_whole;
     }

@@ -20,7 +20,8 @@ int keep_take_best(struct ckpt_keep *keep, const char *text);
 /* Removes all that `keep` does not want, the oldest first. `saved`, the name of one that
  * was just saved (or NULL), stays, whatever its step; so do those that are `avoided`
  * (ckpt/avoided.h; or NULL), which are not counted. What is no checkpoint is left alone:
- * somebody may be writing it; but what a removal that was cut short has left goes. Goes on
+ * somebody may be writing it; but what a removal that was cut short has left goes, and a save
+ * of which it is known that its program has ended (ckpt/saver.h). Goes on
  * over failures, and returns the first: 0 or a negative code. *ret_lacks_best (or NULL): some
  * go, and none has the metric by which the best is to stay. */
 int keep_apply(struct io *io, int root, const struct ckpt_keep *keep, const char *saved,

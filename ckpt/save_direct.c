@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "ckpt/digest.h"
 #include "ckpt/held.h"
+#include "ckpt/saver.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@ struct direct {
     struct step_save *save; /* NULL: none is open */
     int held; /* tells who tidies up that it is being saved (ckpt/held.h); -1: nothing does */
     struct index_cache cache; /* rank 0's */
+    char boot[SAVER_BOOT_BYTES]; /* likewise */
 };
 
 static void close_save(struct direct *d)
@@ -47,6 +49,7 @@ static int reserve(void *self, const struct save_job *job, struct error *e)
     }
     if (d->save) {
         hold(d, job);
+        saver_mark(d->save, d->held, d->boot);
     }
     return rc < 0 ? error_wrap(e, "in %s", job->root_path) : 0;
 }
@@ -133,6 +136,7 @@ static int commit(void *self, const struct save_job *job, struct error *e)
     rc = gather_commit(d->save, &gather, e);
     if (rc == 0) {
         gather_tidy(d->save, job->gather.n_ranks);
+        step_save_unmark(d->save);
     }
     if (rc < 0) { /* all ranks are done here, and what they wrote goes too */
         step_save_abort(d->save);

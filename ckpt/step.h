@@ -77,6 +77,10 @@ int step_save_made(struct step_save *s, const char *name, uint64_t len,
 int step_save_note(struct step_save *s, const char *name, const void *data,
                    size_t len, struct error *e);
 int step_save_drop(struct step_save *s, const char *name, struct error *e);
+/* The mark of who saves (ckpt/saver.h), a note as well: the first of all files, as it is the
+ * last that goes where a save is given up. step_save_unmark() once there is a COMMIT. */
+int step_save_mark(struct step_save *s, const void *data, size_t len, struct error *e);
+void step_save_unmark(struct step_save *s);
 /* What it was begun with; the descriptor is its own. */
 struct io *step_save_io(const struct step_save *s);
 int step_save_root(const struct step_save *s);

@@ -23,6 +23,7 @@
 #define STEP_COMMIT_OLD ".COMMIT.old" /* while the rest is removed */
 #define STEP_MANIFEST "manifest.json"
 #define STEP_INDEX "tensors.index"
+#define STEP_SAVER ".saver" /* until it has a COMMIT (ckpt/saver.h) */
 
 /* 1: there is a file of that name in the directory; 0: there is none; else nobody can tell. */
 int step_look_for(struct io *io, int dir, const char *name);

@@ -78,14 +78,25 @@ static int mark_or_uncommit(struct io *io, int dir)
     return rc;
 }
 
-/* The mark goes last. */
+/* What says that the rest may go does so last. */
+static int remove_marks(struct removal *r)
+{
+    static const char *const marks[] = {STEP_COMMIT_OLD, STEP_SAVER};
+    int rc = 0;
+
+    for (size_t i = 0; i < ARRAY_SIZE(marks) && rc == 0; i++) {
+        rc = r->io->ops->unlink(r->io, r->dir, marks[i]);
+        rc = rc == -ENOENT ? 0 : rc;
+    }
+    return rc;
+}
+
 static int remove_files(struct removal *r)
 {
     int rc = mark_or_uncommit(r->io, r->dir);
 
     rc = rc < 0 ? rc : r->io->ops->list(r->io, r->dir, remove_ours, r);
-    rc = rc < 0 ? rc : r->io->ops->unlink(r->io, r->dir, STEP_COMMIT_OLD);
-    return rc == -ENOENT ? 0 : rc;
+    return rc < 0 ? rc : remove_marks(r);
 }
 
 int step_uncommit(struct io *io, int dir)

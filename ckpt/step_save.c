@@ -274,6 +274,19 @@ int step_save_drop(struct step_save *s, const char *name, struct error *e)
                ? error_set(e, -rc, "remove %s/%s", s->name, name) : 0;
 }
 
+int step_save_mark(struct step_save *s, const void *data, size_t len, struct error *e)
+{
+    struct io_blocks b = all_at_once(data, len);
+    struct content c = {.blocks = &b, .len = len};
+
+    return put(s, STEP_SAVER, &c, e);
+}
+
+void step_save_unmark(struct step_save *s)
+{
+    (void)step_save_drop(s, STEP_SAVER, NULL);
+}
+
 struct io *step_save_io(const struct step_save *s)
 {
     return s->io;

@@ -28,7 +28,7 @@ struct sweep_case {
     /* Whether all that was told is there, and all that is there is right. */
     bool (*is_kept)(const char *path, const struct sweep_told *told);
     uint64_t newest;    /* what an undisturbed program is told in the end */
-    const char *except; /* files that need no sync, by the end of their names */
+    const char *except; /* files that need no sync, by the ends of their names */
     const char *left;   /* a directory in `path`: nothing in it is known to be on the disk */
     bool is_threaded;   /* it may end where there is no memory for a thread */
 };

@@ -87,7 +87,8 @@ struct muster_ckpt_options {
     int keep;             /* how many of the newest stay after a save that the ranks
                              write themselves; 0: all. Of what agents of a run write
                              the job says it (checkpoint.keep, 3 by default), and this
-                             and what belongs to it below say nothing */
+                             and what belongs to it below say nothing. What a program
+                             that was killed has left of a save goes, too */
     int n_threads;        /* to copy with; 0: as many as this process may use, at
                              most 4 */
     /* Besides the newest `keep`, by which they go. Programs that were built before there

@@ -3,8 +3,8 @@
  * Pruning a directory: muster ckpt prune, and that of copies. Those that stay because
  * they are the newest, or the best, were verified to the last byte before any other one
  * goes, by the first of the two here, and by the second when they were copied. Only what
- * is whole is removed, as somebody may be writing the rest: but for saves to which nobody has
- * written for as long as was said (ckpt_unfinished.h).
+ * is whole is removed, as somebody may be writing the rest: but for saves whose program is known to
+ * have ended, or to which nobody has written for as long as was said (ckpt_unfinished.h).
  */
 #include <config.h>
 

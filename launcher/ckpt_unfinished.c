@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "ckpt/held.h"
+#include "ckpt/saver.h"
 #include "ckpt/step.h"
 #include "ckpt/unfinished.h"
 #include "launcher/ckpt_report.h"
@@ -80,6 +81,9 @@ bool ckpt_unfinished_may_go(struct ckpt_unfinished *u, const char *name,
     if (rc == -ENOENT) {
         return false; /* it has come to its end meanwhile */
     }
+    if (rc == 0 && saver_look(io_system(), u->dir, name, u->now_ns) == SAVER_ENDED) {
+        return true; /* whatever was said */
+    }
     if (rc == 0 && u->still_ms > 0) {
         refuse(u, name, &found, &e);
     } else if (rc == 0) {
@@ -96,12 +100,16 @@ bool ckpt_unfinished_may_go(struct ckpt_unfinished *u, const char *name,
 int ckpt_unfinished_remove(const struct ckpt_unfinished *u, const char *name, struct error *e)
 {
     struct unfinished found = {0};
-    int rc = unfinished_look(io_system(), u->dir, name, &found, e);
+    int rc = saver_remove(io_system(), u->dir, name, e);
 
+    if (rc != 0) {
+        return rc < 0 ? rc : 0;
+    }
+    rc = unfinished_look(io_system(), u->dir, name, &found, e);
     if (rc < 0) {
         return rc == -ENOENT ? 0 : rc;
     }
-    if (!is_still(u, &found) || held_is(u->dir, name)) {
+    if (u->still_ms == 0 || !is_still(u, &found) || held_is(u->dir, name)) {
         return error_text(e, EBUSY, "%s: somebody is at it now", name);
     }
     return step_remove_all(io_system(), u->dir, name, e);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What `muster ckpt prune` does with saves that came to no end (ckpt/unfinished.h): they go
- * where it is said for how long nobody may have written to them, and stay else. */
+ * where it is known that their program has ended (ckpt/saver.h), and where it is said for how
+ * long nobody may have written to them, and stay else. */
 #ifndef MUSTER_LAUNCHER_CKPT_UNFINISHED_H
 #define MUSTER_LAUNCHER_CKPT_UNFINISHED_H
 

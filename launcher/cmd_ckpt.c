@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "ckpt/found.h"
+#include "ckpt/saver.h"
 #include "launcher/ckpt_progress.h"
 #include "launcher/ckpt_verbs.h"
 
@@ -111,6 +112,19 @@ static void look_beside(int dir, const struct found *all, size_t n,
     }
 }
 
+/* Where it is known whether somebody is at it. */
+static void look_for_saver(int dir, const struct found *f, struct ckpt_look *l)
+{
+    enum saver_state state = l->rc == -ENOENT && f->kind == FOUND_MUSTER
+                                 ? saver_look(io_system(), dir, f->name, SAVER_NO_TIME)
+                                 : SAVER_UNKNOWN;
+
+    if (state != SAVER_UNKNOWN) {
+        error_text(&l->why, ENOENT, "%s has no COMMIT: %s", f->name,
+                   state == SAVER_AT_IT ? "it is being saved" : "who saved it has ended");
+    }
+}
+
 /* A run, or a prune, may have removed it since the directory was listed. Who is told that it
  * is unfinished looks for what is wrong. */
 static bool has_gone(int dir, const struct ckpt_look *l)
@@ -149,6 +163,7 @@ static int report(const struct ckpt_options *o, const struct option_args *args,
         }
         look_at(dir, &all[i], is_deep, &l);
         look_beside(dir, all, n, sets, i, &l);
+        look_for_saver(dir, &all[i], &l);
         /* One by its path, or by its name, is told whatever has become of it. */
         if (n == 1 || args->words.n > 2 || !has_gone(dir, &l)) {
             ckpt_report_add(&r, &l);

@@ -12,7 +12,9 @@
 #include "base/cleanup.h"
 #include "base/fs.h"
 #include "base/str.h"
+#include "ckpt/held.h"
 #include "ckpt/io.h"
+#include "ckpt/saver.h"
 #include "ckpt/step_bed.h"
 #include "ckpt/store_bed.h"
 #include "ckpt/sweep_bed.h"
@@ -210,12 +212,31 @@ static void prune(const char *path, struct sweep_told *told, const struct ckpt_o
     }
 }
 
-/* --- of two programs, one damaged, one named, and half of one that was removed --- */
+/* --- of two programs, one damaged, one named, one that was killed as it saved, and half of
+ * one that was removed --- */
 
 static const struct world mixed = {
     .stay = {"own 40", "own 30", "checkpoint-15"},
-    .go = {"checkpoint-25", "own 20", "own 10"}, .newest = "own 40",
+    .go = {"checkpoint-25", "own 50", "own 20", "own 10"}, .newest = "own 40",
 };
+
+static void put_killed(const char *path, uint64_t step)
+{
+    _close_ int dir = open_dir(path), held = -1;
+    _cleanup_(step_save) struct step_save *s = NULL;
+    char name[STEP_NAME_BYTES], boot[SAVER_BOOT_BYTES] = "";
+
+    bed_name(step, step, name);
+    if (mkdirat(dir, name, 0700) < 0 ||
+        step_save_join(io_system(), dir, name, &s, NULL) < 0) {
+        bail_out("no %s", name);
+    }
+    held = held_take(dir, name);
+    saver_mark(s, held, boot);
+    if (step_save_file(s, "r00000.safetensors", weights, sizeof(weights) - 1, NULL) < 0) {
+        bail_out("nothing in %s", name);
+    }
+}
 
 static void make_mixed(const char *path, struct sweep_told *told)
 {
@@ -224,6 +245,7 @@ static void make_mixed(const char *path, struct sweep_told *told)
     for (uint64_t step = 10; step <= 40; step += 10) {
         put_own(path, step);
     }
+    put_killed(path, 50);
     put_trainer(path, 15, 5);
     put_trainer(path, 25, 5);
     put_trainer(path, 60, 5);

@@ -867,6 +867,52 @@ test_unfinished() {
     is "$status:$(left)" '0:4 5 ' 'beside what has to go by the rule' || show
 }
 
+# mark STEP [PLACE]: as its rank 0 does once it has a lock (ckpt/saver.h).
+mark() {
+    echo "${2:-$(cat /proc/sys/kernel/random/boot_id) $(stat -c %Hd:%Ld p)}" >"p/$(name_of "$1")/.saver"
+}
+
+# Of some it is known that their program has ended.
+test_unfinished_ended() {
+    made
+    left_over 6 'now'
+    left_over 7 'now'
+    left_over 8 'now'
+    mark 6
+    mark 7
+    mark 8 'another-boot 8:1'
+    exec 8<"p/$(name_of 7)"
+    flock -s 8
+    run ckpt ls p
+    matches "$(grep "^$(name_of 6)" out)" 'unfinished .*has no COMMIT: who saved it has ended' 'ls tells it' || show
+    matches "$(grep "^$(name_of 7)" out)" 'unfinished .*has no COMMIT: it is being saved' 'and of one that is being saved'
+    matches "$(grep "^$(name_of 8)" out)" 'unfinished .*has no COMMIT: it was never finished' 'and where nobody knows'
+    run ckpt prune p --keep 9 --dry-run
+    is "$status:$(tr '\n' ' ' <out):$(left)" "0:p/$(name_of 6) :1 2 3 4 5 6 7 8 " 'what would go is told' || show
+    run ckpt prune p --keep 9
+    is "$status:$(tr '\n' ' ' <out):$(left)" "0:p/$(name_of 6) :1 2 3 4 5 7 8 " 'and goes' || show
+    like "$(tail -1 err)" 'muster: 2 unfinished take' 'the others take so much'
+    exec 8<&-
+    touch -d '61 minutes ago' "p/$(name_of 8)"/{*,.saver} "p/$(name_of 8)"
+    run ckpt prune p --keep 9
+    is "$status:$(left)" '0:1 2 3 4 5 ' 'once they have ended, and after an hour on another host' || show
+    left_over 6 'now'
+    mark 6
+    echo mine >"p/$(name_of 6)/notes.txt"
+    run ckpt prune p --keep 9
+    is "$status:$(ls -A "p/$(name_of 6)")" '1:notes.txt' 'files of somebody else stay' || show
+    like "$(cat err)" "$(name_of 6)/notes.txt is not muster's: it stays" 'which is told'
+    mark 5
+    run ckpt verify p "$(name_of 5)"
+    is "$status" 0 'a mark that has stayed in a whole one is no part of it' || show
+    is "$(ckpt last-valid p)" "p/$(name_of 5)" 'which counts'
+    run ckpt cp "p/$(name_of 5)" q
+    is "$status:$(ls -A q/step-* | grep -c saver)" 0:0 'nor is it copied' || show
+    run ckpt prune p --keep 1
+    is "$status:$(ls -d p/step-*/COMMIT | wc -l)" 0:1 'and whole it stays' || show
+    rm -rf q
+}
+
 # One file that is written to, of many that are not; one that has grown to a checkpoint.
 test_unfinished_at_work() {
     rm -rf p

@@ -85,6 +85,39 @@ for path, step, n in ("few.d", 1, 1 << 28), ("next.d", 2, 8):
     matches "$(cat out)" '^few.d/step-00000000000[12]-' 'and is told'
 }
 
+# Killed as they save, once there is a file: the next that keeps some removes what they left.
+test_killed() {
+    local i
+    need_module numpy
+    rm -rf killed.d
+    for i in 1 2 3; do
+        run timeout 100 "$MODULE_PYTHON" -c '
+import glob, numpy, os, signal, threading, time
+from muster import ckpt
+def kill():
+    while not glob.glob("killed.d/step-*2-*/r00000.safetensors") or not glob.glob("killed.d/step-*2-*/.saver"):
+        time.sleep(0.001)
+    os.kill(os.getpid(), signal.SIGKILL)
+state = {"a": numpy.ones(1 << 27, "u1")}
+with ckpt.Checkpoints("killed.d", keep=2) as c:
+    c.save(1, {"a": numpy.ones(8, "u1")})
+    threading.Thread(target=kill, daemon=True).start()
+    c.save(2, state)
+    time.sleep(60)'
+        is "$status" 137 "program $i is killed" || show
+        is "$(ls -d killed.d/step-*2-*/.saver | wc -l)" 1 'and leaves what it has, after what those before it had went' || show
+    done
+    run timeout 100 "$MODULE_PYTHON" -c '
+from muster import ckpt
+with ckpt.Checkpoints("killed.d", keep=2) as c:
+    c.save(1000000, {"a": 1})'
+    is "$status" 0 'a save that keeps two' || show
+    run "$MUSTER" ckpt verify killed.d
+    is "$status:$(grep -c whole out)" 0:2 'leaves nothing that is not whole' || show
+    is "$(ls -d killed.d/step-*/.saver 2>/dev/null)" '' 'and no mark'
+    rm -rf killed.d
+}
+
 test_damaged() {
     need_module numpy
     run timeout 200 "$MODULE_PYTHON" "$PY/ckpt_damaged.py" damaged.d

@@ -122,9 +122,10 @@ static bool is_direct_child(const char *path, const char *dir)
 
 static bool is_excepted(const struct sync_order *o, const char *path)
 {
-    size_t n = strlen(path), k = o->except ? strlen(o->except) : 0;
+    const char *end = strrchr(path, '.'), *at = end && o->except ? strstr(o->except, end) : NULL;
+    size_t n = end ? strlen(end) : 0;
 
-    return k && n >= k && strcmp(path + n - k, o->except) == 0;
+    return at && (at[n] == '\0' || at[n] == ' ');
 }
 
 static void blame(struct sync_order *o, const char *fmt, ...)

@@ -22,8 +22,8 @@
 struct sync_order;
 
 /* `root` is the absolute path of what is looked at, all else is passed over; files
- * whose names end in `except` may be unsynced, NULL for none; `last` as above, or
- * NULL. */
+ * whose names end in what `except` has, as ".part .tmp", may be unsynced, NULL for none; `last`
+ * as above, or NULL. */
 struct sync_order *sync_order_create(const char *root, const char *except,
                                      const char *last);
 void sync_order_destroy(struct sync_order *o);
