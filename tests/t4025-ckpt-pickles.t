@@ -105,15 +105,16 @@ END
     # Whose pickle says more than there is, or runs away: a shape, a place, keys that meet.
     "$python" - <<'END'
 import io, pickle, sys, zipfile, torch
-def change(to, old, new):
+def change(to, old, new, name="data.pkl"):
     with zipfile.ZipFile("new/alone.pt") as z, zipfile.ZipFile(to, "w") as w:
         for n in z.namelist():
             data = z.read(n)
-            if n.endswith("data.pkl"):
+            if n.endswith(name):
                 assert old in data, data
                 data = data.replace(old, new, 1)
             w.writestr(n, data)
 change("far.pt", b"K\x00K\x03K\x03", b"K\x01K\x03K\x03")
+change("big.pt", b"little", b"big", "byteorder")
 change("other.pt", b"_rebuild_tensor_v2", b"_rebuild_tensor_vX")
 torch.save({"a.b": torch.ones(1), "a": {"b": torch.ones(1)}}, "meet.pt")
 class Runs:
@@ -128,6 +129,9 @@ END
     run ckpt convert far.pt far.safetensors
     is "$status" 1 'a tensor beyond its storage' || show
     like "$(cat err)" "far.pt: tensor 'tensor' reaches out of its storage" 'is told' || show
+    run ckpt convert big.pt big.safetensors
+    is "$status" 1 'numbers of a big-endian machine' || show
+    like "$(cat err)" 'big.pt cannot be converted: its numbers are big-endian' 'are not taken for others' || show
     run ckpt show other.pt
     like "$(cat out)" '1 more of a type or layout' 'what a later PyTorch might write is not guessed' || show
     run ckpt show meet.pt

@@ -14,7 +14,6 @@ import os
 import pathlib
 import shutil
 import statistics
-import subprocess
 import time
 
 SIZES = ((1 << 20, "1M", 16), (64 << 20, "64M", 64), (1 << 30, "1G", 64), (250 << 20, "1e5 tensors", 100000))
@@ -104,12 +103,14 @@ PEERS = {f"{what} vs {way}": (what, way) for what, ways in
 
 
 def run(bench, command, timeout=900):
-    done = subprocess.run(command, cwd=bench.directory, env=bench.env, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-                          timeout=timeout, check=False)
-    if done.returncode:
-        raise bench.CannotMeasure(f"status {done.returncode} of {command[0]}:\n{done.stdout[-2000:]}")
-    return done.stdout
+    """What it says. Where the benchmark is told to end, so is the command, which ends what it has
+    started: killed, its agents would write on into the directory that is being removed."""
+    with bench.running(command, "said") as process:
+        process.wait(timeout)
+    said = (bench.directory / "said").read_text(encoding="utf-8", errors="replace")
+    if process.returncode:
+        raise bench.CannotMeasure(f"status {process.returncode} of {command[0]}:\n{said[-2000:]}")
+    return said
 
 
 def program(bench, name):
