@@ -49,12 +49,17 @@ uint64_t contents_elements(const struct contents_tensor *t)
 int contents_add(struct contents *c, const char *name, size_t len,
                  struct contents_tensor **ret)
 {
-    struct contents_tensor *fresh = reallocarray(c->tensors, c->n_tensors + 1,
-                                                 sizeof(*fresh));
-    char *copy = fresh ? strndup(name, len) : NULL;
+    char *copy = strndup(name, len);
 
-    c->tensors = fresh ? fresh : c->tensors;
-    if (!copy) {
+    if (copy && c->n_tensors == c->room) {
+        size_t room = c->room ? 2 * c->room : 64;
+        struct contents_tensor *fresh = reallocarray(c->tensors, room, sizeof(*fresh));
+
+        c->tensors = fresh ? fresh : c->tensors;
+        c->room = fresh ? room : c->room;
+    }
+    if (!copy || c->n_tensors == c->room) {
+        free(copy);
         return -ENOMEM;
     }
     *ret = &c->tensors[c->n_tensors++];

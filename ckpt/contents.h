@@ -51,6 +51,7 @@ struct contents {
     char left_out[128];
     size_t n_files_left_out; /* of torch.save, in forms that are not looked into */
     /* Private. */
+    size_t room; /* for tensors */
     struct io *io;
     int dir; /* where files are that are opened later */
     bool has_dir;

@@ -139,16 +139,19 @@ struct walk {
 static int note_place(struct walk *w, const struct torch_storage *key, uint64_t end)
 {
     struct torch_old *f = w->found;
-    struct torch_old_storage *fresh;
 
     if (!f) {
         return 0;
     }
-    fresh = reallocarray(f->storages, f->n_storages + 1, sizeof(*fresh));
-    if (!fresh) {
-        return error_set(w->e, ENOMEM, "list storages");
+    if ((f->n_storages & (f->n_storages - 1)) == 0) { /* room is for a power of two of them */
+        size_t room = f->n_storages ? 2 * f->n_storages : 1;
+        struct torch_old_storage *fresh = reallocarray(f->storages, room, sizeof(*fresh));
+
+        if (!fresh) {
+            return error_set(w->e, ENOMEM, "list storages");
+        }
+        f->storages = fresh;
     }
-    f->storages = fresh;
     f->storages[f->n_storages++] = (struct torch_old_storage){key->key, key->len, w->at, end};
     return 0;
 }
