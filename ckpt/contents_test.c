@@ -5,7 +5,7 @@
  */
 #include <config.h>
 
-#include "ckpt/contents.h"
+#include "ckpt/contents_priv.h"
 
 #include "base/cleanup.h"
 #include "ckpt/found_bed.h"
@@ -199,6 +199,40 @@ static void test_unknown(void)
     }
 }
 
+/* There may be a file of each of thousands of ranks: few of them are open at a time, and one that
+ * was closed is opened again. */
+static void test_many_files(void)
+{
+    enum { N = 200, FEW = 70 };
+    int before = fds_n_open();
+    struct contents c = {.io = io_system()};
+    struct error e = {0};
+    char name[32], byte = 0;
+    int n_right = 0;
+
+    c.dir = dup(dir);
+    c.has_dir = true;
+    for (int i = 0; i < N; i++) {
+        snprintf(name, sizeof(name), "part-%d", i);
+        found_bed_put(dir, name, &(char){(char)i}, 1);
+        contents_file_add(&c, name, -1);
+    }
+    for (int i = 0; i < 2 * N; i++) {
+        int fd = contents_file_open(&c, (size_t)(i % N), &e);
+
+        n_right += fd >= 0 && pread(fd, &byte, 1, 0) == 1 && byte == (char)(i % N);
+    }
+    is_int(n_right, 2 * N, "each is read, twice: %s", e.text);
+    ok(fds_n_open() - before <= FEW, "few are open");
+    ok(contents_file_open(&c, N - 1, &e) == contents_file_open(&c, N - 1, &e),
+       "one that is open is not opened again");
+    unlinkat(dir, "part-0", 0);
+    is_int(contents_file_open(&c, 0, &e), -ENOENT, "one that has gone meanwhile");
+    like(e.text, "part-0", "is told");
+    contents_release(&c);
+    is_int(fds_n_open(), before, "nothing stays open");
+}
+
 int main(void)
 {
     dir = found_bed_open(top);
@@ -208,6 +242,7 @@ int main(void)
     test_directory();
     test_odd_one();
     test_unknown();
+    test_many_files();
     found_bed_close(dir, top);
     return tap_done();
 }
