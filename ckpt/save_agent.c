@@ -330,10 +330,13 @@ static void tell_fill(struct agent_way *w, const struct save_job *job)
 {
     enum { MIN_BLOCKS = 2 };
     struct worker_snap_fill m = {.image_bytes = job->image->bytes, .may_stay = job->may_stay,
-                                 .is_chosen = job->is_chosen,
-                                 .is_crowded = !has_processor_left(job)};
+                                 .is_chosen = job->is_chosen};
 
-    if (w->copy.n_blocks >= MIN_BLOCKS && (!m.is_crowded || !w->fill)) {
+    if (w->copy.n_blocks < MIN_BLOCKS) {
+        return;
+    }
+    m.is_crowded = !has_processor_left(job);
+    if (!m.is_crowded || !w->fill) {
         str_copy(m.uuid, sizeof(m.uuid), job->gather.uuid);
         w->is_told = client_snap_fill(w->client, &m, NULL) == 0;
     }
