@@ -204,7 +204,6 @@ static bool is_same(int fd, const char *path)
            here.st_ino == there.st_ino && here.st_dev == there.st_dev;
 }
 
-/* The program makes it when it likes, and may make it anew. */
 /* Another run may write there, too, and what is broken to us may be unfinished to
  * it. The lock goes with this process. Where there are no locks on directories (on
  * NFS) nobody knows of the other. */
@@ -213,7 +212,8 @@ static bool is_ours(int dir)
     return flock(dir, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
 
-/* What is kept there nobody removes by hand, from the first look on. */
+/* The program makes it when it likes, and may make it anew. What is kept there nobody
+ * removes by hand, from the first look on. */
 static int open_directory(struct ckpt_watch *c, struct error *e)
 {
     if (!is_same(c->dir, c->path)) {
@@ -269,11 +269,13 @@ static void keep_some(struct ckpt_watch *c)
 }
 
 /* Of several files that are written one after the other each is whole as it comes: what
- * older ones have is awaited. */
+ * older ones have is awaited. Older ones go after each that was found whole: where one comes
+ * for each look there is no time at which all are known. */
 static void look(struct ckpt_watch *c)
 {
     struct error e = {0};
     struct watch_entry *entry;
+    bool is_settled;
 
     if (open_directory(c, &e) < 0 || watch_look(&c->watch, c->dir, &e) < 0) {
         if (e.code != ENOENT) {
@@ -284,12 +286,14 @@ static void look(struct ckpt_watch *c)
         return;
     }
     entry = watch_next(&c->watch, c->keep->keep > 1 ? (size_t)c->keep->keep : 1);
+    is_settled = !entry;
     if (entry && watch_check(&c->watch, c->dir, entry) == 0) {
         if (!entry->set.lacks_parts) {
             say_whole(c, entry);
-            c->has_new = true;
+            c->has_new = is_settled = true;
         }
-    } else if (!entry && c->has_new) {
+    }
+    if (is_settled && c->has_new) {
         c->has_new = false;
         keep_some(c);
     }

@@ -55,6 +55,26 @@ test_held() {
     is "$(names held):$(grep -c '"op":"removed"' out)" '7:1' 'until it is not' || diag "$(cat out)"
 }
 
+# A program may save as often as its directory is looked at, or more often.
+one_more() {
+    n_saved=$((n_saved + 1))
+    mkdir -p "often/checkpoint-$n_saved"
+    printf '\002\0\0\0\0\0\0\0{}' >"often/checkpoint-$n_saved/model.safetensors"
+    echo "{\"global_step\": $n_saved}" >"often/checkpoint-$n_saved/trainer_state.json"
+    grep -q '"op":"removed"' often.out
+}
+test_often() {
+    local n_saved=0
+    mkfifo often.in
+    "$MUSTER" ckpt-watch --keep=2 -- often <often.in >often.out &
+    run_pid=$!
+    exec 7>often.in
+    ok 'older ones go while others come without a pause' wait_for 10 one_more || diag "$(cat often.out)"
+    ok 'and the newest does not' test -e "often/$(ls -v often | tail -n 1)/model.safetensors"
+    exec 7>&-
+    wait "$run_pid"
+}
+
 # What cannot be looked at is told once for each generation.
 test_no_directory() {
     : >plain
