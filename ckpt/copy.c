@@ -265,11 +265,34 @@ static int copy_over(struct io *io, int from, const struct found *f, int to,
         rc = check_as(io, to, f, temp, ret, e);
         rc = may_be_replaced(rc) ? blame(io, from, f, rc, e) : rc;
     }
-    rc = rc < 0 ? rc : clear_way(to, f, e);
-    if (rc == 0 && (renameat(to, temp, to, f->name) < 0 || fsync(to) < 0)) {
-        rc = error_set(e, errno, "name the copy %s", f->name);
+    return rc;
+}
+
+/* There is one under its name at any moment; the older one is called as the copy was then. */
+static int exchange(int to, const char *to_path, const char *name, const char *temp,
+                    struct error *e)
+{
+    int rc = renameat2(to, temp, to, name, RENAME_EXCHANGE) < 0 ? -errno : 0;
+
+    if (rc == -EINVAL || rc == -ENOSYS) { /* not there, as on NFS */
+        rc = watch_remove(to, to_path, name, e);
+        rc = rc < 0 ? rc : renameat(to, temp, to, name) < 0 ? -errno : 0;
     }
     return rc;
+}
+
+static int give_name(int to, const char *to_path, const struct found *f, const char *temp,
+                     bool is_grown, struct error *e)
+{
+    int rc = is_grown ? exchange(to, to_path, f->name, temp, e) : clear_way(to, f, e);
+
+    if (rc == 0 && !is_grown && renameat(to, temp, to, f->name) < 0) {
+        rc = -errno;
+    }
+    if (rc == 0 && fsync(to) < 0) {
+        rc = -errno;
+    }
+    return rc < 0 ? error_set(e, -rc, "name the copy %s", f->name) : 0;
 }
 
 /* --- room --- */
@@ -331,7 +354,7 @@ int copy_checkpoint(struct io *io, int from, const struct found *f, int to,
     _close_ int held = held_take(from, f->name);
     char temp[FOUND_NAME_BYTES + 32], path[PATH_MAX];
     char suffix[DIRLOCK_SUFFIX_BYTES];
-    bool is_file = found_is_file(f);
+    bool is_file = found_is_file(f), is_grown;
     int rc = dirlock_take(to, suffix);
 
     (void)held; /* until the end */
@@ -350,8 +373,13 @@ int copy_checkpoint(struct io *io, int from, const struct found *f, int to,
         return rc;
     }
     rc = is_file ? -ENOENT : check_as(io, to, f, f->name, ret, e);
-    if (!may_be_replaced(rc)) {
-        return rc < 0 ? error_wrap(e, "what %s has of it", to_path) : 0;
+    if (rc < 0 && !may_be_replaced(rc)) {
+        return error_wrap(e, "what %s has of it", to_path);
+    }
+    is_grown = rc == 0;
+    rc = rc < 0 ? 1 : copy_has_grown(io, from, f, to, to_path, e);
+    if (rc <= 0) {
+        return rc;
     }
     rc = f->kind == FOUND_MUSTER ? 0 : fs_remove_tree(path, e);
     rc = rc < 0 ? rc : check_room(from, f, to, to_path, e);
@@ -359,7 +387,8 @@ int copy_checkpoint(struct io *io, int from, const struct found *f, int to,
         return rc < 0 ? rc : copy_step(io, from, f->name, to, ret, e);
     }
     rc = copy_over(io, from, f, to, temp, ret, e);
-    if (rc < 0) {
+    rc = rc < 0 ? rc : give_name(to, to_path, f, temp, is_grown, e);
+    if (rc < 0 || is_grown) {
         fs_remove_tree(path, NULL);
     }
     return rc;

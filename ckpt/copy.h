@@ -29,6 +29,12 @@ bool copy_is_inside(int from, const struct found *f, const char *path);
 int copy_is_there(struct io *io, int from, const struct found *f, int to,
                   const char *to_path, struct found_facts *ret, struct error *e);
 
+/* Of one that is whole there: whether the copy lacks files of it, and is the same in all else,
+ * as where it was made before a script had put its last file there. 0: it is the same;
+ * -EEXIST: it is another one; errors of reading. */
+int copy_has_grown(struct io *io, int from, const struct found *f, int to,
+                   const char *to_path, struct error *e);
+
 /* How many files it has, and their bytes: of others than muster's own all are copied, also
  * those that found_check() does not look at. What cannot be looked at does not count. */
 void copy_count(int dir, const struct found *f, struct found_facts *facts);
@@ -36,11 +42,12 @@ void copy_count(int dir, const struct found *f, struct found_facts *facts);
 /* `from` and `to` are descriptors of directories, `to_path` is that of `to`, which is
  * locked from then on until it is closed. All is read by `io`, once to be copied and once
  * to be verified; nothing is left where that fails. One that is there already is left as
- * it is where it is whole, or cannot be read; a single file is replaced: whether it is the
- * same is for copy_is_there() to say. -EAGAIN: it was written to meanwhile; -EBUSY:
- * somebody else copies into that directory; -ENOSPC: there is no room for it, and nothing
- * was written; -ERR_FORMAT and -ENOENT as of found_check(); -EINVAL: there are links in
- * it. */
+ * it is where it is whole, or cannot be read, but replaced where it has grown since
+ * (copy_has_grown()); a single file is replaced: whether it is the same is for
+ * copy_is_there() to say. -EAGAIN: it was written to meanwhile; -EBUSY: somebody else copies
+ * into that directory; -EEXIST: another one has its name there; -ENOSPC: there is no room
+ * for it, and nothing was written; -ERR_FORMAT and -ENOENT as of found_check(); -EINVAL:
+ * there are links in it. */
 int copy_checkpoint(struct io *io, int from, const struct found *f, int to,
                     const char *to_path, struct found_facts *ret, struct error *e);
 

@@ -37,6 +37,7 @@ static struct {
     bool has_room;        /* else as large as it is */
     unsigned long room, room_all;
     uid_t user;
+    int exchange;         /* an error of it */
     dev_t dev;            /* of what fstat() looks at, so many more */
 } fails;
 
@@ -50,6 +51,14 @@ int __wrap_fstat(int fd, struct stat *st);
 int __real_fstatvfs(int fd, struct statvfs *ret);
 int __wrap_fstatvfs(int fd, struct statvfs *ret);
 uid_t __wrap_geteuid(void);
+int __real_renameat2(int a, const char *from, int b, const char *to, unsigned flags);
+int __wrap_renameat2(int a, const char *from, int b, const char *to, unsigned flags);
+
+int __wrap_renameat2(int a, const char *from, int b, const char *to, unsigned flags)
+{
+    errno = fails.exchange;
+    return fails.exchange ? -1 : __real_renameat2(a, from, b, to, flags);
+}
 
 int __wrap_openat(int dir, const char *name, int flags, ...)
 {
@@ -386,8 +395,32 @@ static void test_count_odd(void)
     teardown(&b);
 }
 
+/* One that has grown takes the place of the one before, in one step where there is that. */
+static void test_grown(void)
+{
+    static const int errors[] = {EINVAL, ENOSYS, EIO};
+
+    for (size_t i = 0; i < ARRAY_SIZE(errors); i++) {
+        bool is_known = errors[i] != EIO;
+        struct error e;
+        struct bench b;
+
+        setup(&b);
+        is_int(copy(&b, io_system(), &dir, &e), 0, "one is there");
+        found_bed_put(b.from, "checkpoint-5/more.json", "{}", 2);
+        fails.exchange = errors[i];
+        is_int(copy(&b, io_system(), &dir, &e), is_known ? 0 : -EIO, "it has grown: %s", e.text);
+        is_int(faccessat(b.to, "checkpoint-5/more.json", F_OK, 0) == 0, is_known,
+               is_known ? "and is what it was copied from" : "it is what it was");
+        ok(is_there(&b, &dir) && faccessat(b.to, ".muster-copy-checkpoint-5", F_OK, 0) < 0 &&
+           faccessat(b.to, ".muster-old-checkpoint-5", F_OK, 0) < 0, "and nothing is beside it");
+        teardown(&b);
+    }
+}
+
 int main(void)
 {
+    test_grown();
     test_syncs();
     test_races();
     test_unlisted();

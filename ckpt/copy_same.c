@@ -89,6 +89,27 @@ static int compare(struct io *io, int from, const struct found *f, int to, struc
     return tree_walk(a, compare_file, &p, e);
 }
 
+/* What is to be said of another one. */
+static int tell_other(const struct found *f, const char *to_path, struct error *e)
+{
+    return error_text(e, EEXIST, "%s is in %s already, and is not what is to be copied: move it "
+                      "away", f->name, to_path);
+}
+
+int copy_has_grown(struct io *io, int from, const struct found *f, int to,
+                   const char *to_path, struct error *e)
+{
+    int rc = compare(io, from, f, to, e), is_part = rc;
+
+    if (rc == -EEXIST) {
+        is_part = compare(io, to, f, from, e);
+    }
+    if (is_part == -EEXIST) {
+        return tell_other(f, to_path, e);
+    }
+    return is_part < 0 ? error_wrap(e, "what %s has of it", to_path) : rc == -EEXIST;
+}
+
 int copy_is_there(struct io *io, int from, const struct found *f, int to,
                   const char *to_path, struct found_facts *ret, struct error *e)
 {
@@ -102,8 +123,7 @@ int copy_is_there(struct io *io, int from, const struct found *f, int to,
     rc = rc == -ERR_FORMAT || (rc == 0 && is_other) ? -EEXIST
          : rc == 0 ? compare(io, from, f, to, e) : rc;
     if (rc == -EEXIST) {
-        return error_text(e, EEXIST, "%s is in %s already, and is not what is to be "
-                          "copied: move it away", f->name, to_path);
+        return tell_other(f, to_path, e);
     }
     return rc < 0 ? error_wrap(e, "what %s has of it", to_path) : 1;
 }

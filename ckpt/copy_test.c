@@ -143,6 +143,36 @@ static void test_whole(void)
     teardown(&b);
 }
 
+/* It was copied before a script had put its last file there. */
+static void test_grown(void)
+{
+    struct error e = {0};
+    struct bench b;
+    int fd;
+
+    setup(&b);
+    mkdirat(b.from, "step_5", 0700);
+    fd = openat(b.from, "step_5", O_RDONLY | O_DIRECTORY);
+    put(fd, "model.safetensors", 0);
+    is_int(copy(&b, "step_5", FOUND_TORCH_DIR, &e), 0, "one of one file");
+    put(fd, "optim.safetensors", 0);
+    is_int(copy(&b, "step_5", FOUND_TORCH_DIR, &e), 0, "that has two now: %s", e.text);
+    ok(faccessat(b.to, "step_5/optim.safetensors", F_OK, 0) == 0, "has both there");
+    there(&b, "step_5 ", "and nothing is left of the one before");
+    put(fd, "model.safetensors", 1);
+    is_int(copy(&b, "step_5", FOUND_TORCH_DIR, &e), -EEXIST, "one that was written over");
+    like(e.text, "already, and is not what is to be copied: move it away",
+         "is not said to be there");
+    put(fd, "model.safetensors", 0);
+    unlinkat(fd, "optim.safetensors", 0);
+    put(fd, "rng.safetensors", 0);
+    is_int(copy(&b, "step_5", FOUND_TORCH_DIR, &e), -EEXIST, "nor is one with another file");
+    ok(faccessat(b.to, "step_5/optim.safetensors", F_OK, 0) == 0, "what is there stays");
+    there(&b, "step_5 ", "and nothing comes beside it");
+    close(fd);
+    teardown(&b);
+}
+
 static void test_refused(void)
 {
     struct error e = {0};
@@ -479,6 +509,7 @@ int main(void)
     test_there();
     test_room();
     test_whole();
+    test_grown();
     test_modes();
     test_locks();
     test_refused();

@@ -400,6 +400,18 @@ static bool is_own(const struct store_entry *entry)
     return entry->found.has_step && entry->found.kind == FOUND_MUSTER;
 }
 
+/* By what they were pushed as. Of two of one name that with more files has what the other
+ * had, as where a script had not put its last file there: the digests say nothing of that. */
+static int compare_pushed(const struct store_entry *x, const struct store_entry *y)
+{
+    size_t n_x = name_bytes(x->name), n_y = name_bytes(y->name);
+    int rc = strncmp(x->name, y->name, n_x < n_y ? n_x : n_y);
+
+    rc = rc ? rc : (n_x > n_y) - (n_x < n_y);
+    rc = rc ? rc : (y->n_files > x->n_files) - (y->n_files < x->n_files);
+    return rc ? rc : strcmp(x->name, y->name);
+}
+
 int store_newest_first(const void *a, const void *b)
 {
     const struct store_entry *x = a, *y = b;
@@ -414,7 +426,7 @@ int store_newest_first(const void *a, const void *b)
         return is_own(x) ? -1 : 1;
     }
     return is_own(x) ? step_compare(x->found.token, x->name, y->found.token, y->name)
-                     : strcmp(x->name, y->name);
+                     : compare_pushed(x, y);
 }
 
 static int check_deep(const struct store *st, struct store_entry *entry)

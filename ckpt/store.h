@@ -82,7 +82,7 @@ struct store_entry {
     struct error why;
 };
 /* As a list has them: the highest step first, of one step muster's own, as step_compare()
- * has them. */
+ * has them, and of what was pushed by one name what has most files. */
 int store_newest_first(const void *a, const void *b);
 /* All names, highest step first; looked into. The caller frees *ret. */
 int store_list(const struct store *st, bool is_deep, struct store_entry **ret,

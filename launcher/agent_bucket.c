@@ -40,6 +40,7 @@ struct lead_bucket {
     char newest[PATH_MAX], under_way[PATH_MAX], stored[PATH_MAX];
     bool is_in_doubt;    /* whether `newest` is: there may be one that nobody told of */
     bool is_looking;     /* the push under way is for that one */
+    bool is_again;       /* the one under way was written anew since that began */
     bool is_hopeless;    /* to try again with the one that was under way */
     uint64_t began_ms;   /* the last push; 0: there was none */
     uint64_t failed_ms, again_ms; /* when, and until the next one; 0: it did not */
@@ -183,7 +184,7 @@ static void keep_stored(struct lead_bucket *b, const json_t *o)
     const char *uuid = json_string_value(json_object_get(o, "uuid"));
     const json_t *step = json_object_get(o, "step");
 
-    str_copy(b->stored, sizeof(b->stored), b->under_way);
+    str_copy(b->stored, sizeof(b->stored), b->is_again ? "" : b->under_way);
     if (name) {
         str_copy(s->stored_path, sizeof(s->stored_path), name);
         s->stored_step = step ? json_integer_value(step) : -1;
@@ -279,6 +280,7 @@ static void begin(struct lead_bucket *b)
 
     str_copy(b->under_way, sizeof(b->under_way), b->newest);
     b->began_ms = uv_now(&b->agent->loop);
+    b->is_again = false;
     if (push(b, &e) < 0) {
         on_pushed(b, &(struct ckpt_child_end){.may_pass = true, .why = e.text});
     }
@@ -307,6 +309,7 @@ void lead_bucket_saved(struct lead_bucket *b, const char *path, bool is_new)
         if (is_new && strcmp(b->stored, path) == 0) {
             b->stored[0] = '\0';
         }
+        b->is_again |= is_new && strcmp(lead_bucket_under_way(b), path) == 0;
         str_copy(b->newest, sizeof(b->newest), path);
         schedule(b);
     }

@@ -110,6 +110,15 @@ static void test_every_so_often(struct bucket_bed *b)
     ok(bucket_bed_due_in(b) > 0, "unless it was written again");
     bucket_bed_turn(b);
     bucket_bed_end(b, "{}");
+    lead_bucket_saved(b->bucket, "/ck/4", true);
+    bucket_bed_turn(b);
+    lead_bucket_saved(b->bucket, "/ck/4", true);
+    is_int(bucket_bed_due_in(b), -1, "while it is on its way, too");
+    bucket_bed_end(b, "{}");
+    ok(bucket_bed_due_in(b) > 0, "it goes again");
+    bucket_bed_turn(b);
+    bucket_bed_end(b, "{}");
+    is_int(bucket_bed_due_in(b), -1, "once");
     lead_bucket_saved(b->bucket, "/ck/5", true);
     ok(bucket_bed_due_in(b) > 0, "one is due");
     lead_bucket_saved(b->bucket, "/ck/4", false);

@@ -26,6 +26,7 @@ struct lead_copy {
     uv_timer_t *timer;
     struct last_wait *wait;
     bool is_awaited;
+    bool is_again; /* the one under way was written to since that began */
     struct ckpt_child *child; /* or NULL */
     char to[PATH_MAX];
     char newest[PATH_MAX], copied[PATH_MAX], under_way[PATH_MAX];
@@ -94,13 +95,13 @@ static bool begin(struct lead_copy *c);
 static void on_end(void *arg, const struct ckpt_child_end *end)
 {
     struct lead_copy *c = arg;
-    bool is_last = strcmp(c->under_way, c->newest) == 0;
+    bool is_last = !c->is_again && strcmp(c->under_way, c->newest) == 0;
     char span[32];
 
     c->child = NULL;
     c->ops->on_reading(c->arg, "");
     if (end->is_ok) {
-        str_copy(c->copied, sizeof(c->copied), c->under_way);
+        str_copy(c->copied, sizeof(c->copied), c->is_again ? "" : c->under_way);
         clock_format_span(end->ms, span, sizeof(span));
         event(c, "checkpoint_copied", "%s was copied to %s in %s", c->under_way, c->to,
               span);
@@ -138,6 +139,7 @@ static bool begin(struct lead_copy *c)
     struct error e = {0};
 
     str_copy(c->under_way, sizeof(c->under_way), c->newest);
+    c->is_again = false;
     c->ops->on_reading(c->arg, c->under_way); /* before anybody else takes it away */
     if (start_copy(c, &e) < 0) {
         c->ops->on_reading(c->arg, "");
@@ -162,7 +164,8 @@ static void on_timer(uv_timer_t *t)
     }
 }
 
-/* One without a step is written again under its name. */
+/* One without a step is written again under its name, and a script's own may get another
+ * file. */
 void lead_copy_saved(struct lead_copy *c, const char *path)
 {
     if (c) {
@@ -170,6 +173,7 @@ void lead_copy_saved(struct lead_copy *c, const char *path)
         if (strcmp(c->copied, path) == 0) {
             c->copied[0] = '\0';
         }
+        c->is_again |= strcmp(lead_copy_under_way(c), path) == 0;
     }
 }
 

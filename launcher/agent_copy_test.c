@@ -208,7 +208,13 @@ static void test_every_so_often(struct bed *b)
     lead_copy_saved(b->copies, "/ck/2");
     turn(b);
     is_int(did.n_started, 3, "unless it was written again");
+    lead_copy_saved(b->copies, "/ck/2");
     end(true);
+    turn(b);
+    is_int(did.n_started, 4, "also while it is copied");
+    end(true);
+    turn(b);
+    is_int(did.n_started, 4, "and then no more");
     is_int(did.n_finished, 0, "nobody waits for any of them");
     close_bed(b);
 }
@@ -253,6 +259,21 @@ static void test_finish(struct bed *b)
     ok(!lead_copy_is_awaited(b->copies) && !did.storing[0], "then nobody waits");
     ok(!lead_copy_finish(b->copies, LONG_MS), "it is there: nothing is left to do");
     ok(!lead_copy_forget(b->copies), "nor to give up");
+    close_bed(b);
+}
+
+/* The program has put another file there: the copy that is under way may lack it. */
+static void test_finish_again(struct bed *b)
+{
+    open_bed(b, "/mirror", 0);
+    lead_copy_saved(b->copies, "/ck/1");
+    turn(b);
+    lead_copy_saved(b->copies, "/ck/1");
+    ok(lead_copy_finish(b->copies, LONG_MS) && did.n_started == 1, "one is under way");
+    end(true);
+    ok(did.n_finished == 0 && did.n_started == 2, "it is begun again");
+    end(true);
+    is_int(did.n_finished, 1, "once");
     close_bed(b);
 }
 
@@ -355,6 +376,7 @@ int main(void)
     test_every_so_often(b);
     test_fails(b);
     test_finish(b);
+    test_finish_again(b);
     test_finish_two(b);
     test_finish_refused(b);
     test_too_long(b);

@@ -343,13 +343,18 @@ static void take_saved(struct agent_lead *l, struct lead_event *event)
     agent_lead_step(l, event);
 }
 
-static void on_found_saved(void *arg, const char *path, int64_t step_, bool is_new)
+/* To the core one that was written to is no other one; to a store it is. */
+static void on_found_saved(void *arg, const char *path, int64_t step_, bool is_new,
+                           bool is_again)
 {
     struct agent_lead *l = arg;
 
     lead_copy_saved(l->copies, path);
     take_saved(l, &(struct lead_event){.type = LEAD_SAVED, .text = path, .step = step_,
                                          .force = is_new});
+    if (is_again && strcmp(record_status(l->record)->resume_path, path) == 0) {
+        lead_bucket_saved(l->bucket, path, true);
+    }
 }
 
 static void on_saved(void *arg, const char *path, int64_t step_, uint32_t generation,

@@ -238,12 +238,13 @@ static void take_whole(struct lead_watch *w, const json_t *o)
 {
     const char *path = json_string_value(json_object_get(o, "path"));
     const json_t *step = json_object_get(o, "step");
+    bool is_new = json_is_true(json_object_get(o, "new")), is_again;
 
     if (path && strlen(path) < sizeof(w->whole)) {
+        is_again = is_new && strcmp(w->whole, path) == 0;
         str_copy(w->whole, sizeof(w->whole), path);
         w->whole_step = step ? json_integer_value(step) : -1;
-        w->ops->on_saved(w->arg, w->whole, w->whole_step,
-                         json_is_true(json_object_get(o, "new")));
+        w->ops->on_saved(w->arg, w->whole, w->whole_step, is_new, is_again);
     }
 }
 

@@ -21,8 +21,9 @@ struct lead_watch;
 struct lead_watch_ops {
     /* One that is whole; `step` is -1 where its name has none. */
     /* `is_new`: it was written since it was looked there first, and since nobody is to
-     * start from what had its name. */
-    void (*on_saved)(void *arg, const char *path, int64_t step, bool is_new);
+     * start from what had its name. `is_again`: it was told of last, and was written to
+     * since: the first of a script's own files may have been all there was. */
+    void (*on_saved)(void *arg, const char *path, int64_t step, bool is_new, bool is_again);
     /* The answer to lead_watch_ask(); "" for none. */
     void (*on_chosen)(void *arg, const char *path, int64_t step);
     /* The answer to lead_watch_finish(). */
