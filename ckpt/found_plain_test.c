@@ -58,6 +58,9 @@ static void test_which(void)
         {"2024", "train.bin", -1},
         {"2024", "config.json model.safetensors", -1},
         {"20260131", "model.pt", -1},
+        {"19950101", "model.pt", -1},
+        {"19890131", "model.pt", 19890131},
+        {"20260132", "model.pt", 20260132},
         {"1764546303", "model.pt", -1},
         {"seed_3", "model.pt", -1},
         {"fold_1", "model.pt", -1},
@@ -88,6 +91,7 @@ static void test_which(void)
         {"step_100.tmp.4711", "model.pt", -1},
         {"step_100-old", "model.pt", -1},
         {"step_100.bak", "model.pt", -1},
+        {"step_100.dirty", "model.pt", -1},
         {"step_100.broken", "model.pt", -1},
         {"step_100_incomplete", "model.pt", -1},
         /* One of muster's that has lost its name. */
@@ -126,6 +130,22 @@ static void test_contents(void)
     ok(is_plain(&b, "step_100", &f) && f.is_step && f.has_step && !f.is_part, "one that is");
     others_bed_put(&b, "epoch_3/model.pt");
     ok(is_plain(&b, "epoch_3", &f) && f.has_step && !f.is_step, "an epoch is no step");
+    others_bed_close(&b);
+}
+
+/* Its files went after it was found. */
+static void test_emptied(void)
+{
+    struct found f = {.name = "step_5", .kind = FOUND_TORCH_DIR, .has_step = true, .step = 5};
+    struct found_facts facts = {0};
+    struct error e = {0};
+    struct others_bed b;
+
+    others_bed_open(&b);
+    others_bed_put(&b, "step_5/notes.txt");
+    is_int(found_check(io_system(), b.dir, &f, true, &facts, &e), -ERR_FORMAT, "none is left");
+    like(e.text, "no file in it is of torch.save or of safetensors", "as is said");
+    ok(facts.is_foreign, "it may be something else");
     others_bed_close(&b);
 }
 
@@ -215,8 +235,12 @@ static void test_names(void)
     check("model.pt", "step_5/.optim.pt.tmp.12", "x", 1, -ENOENT, "never finished", false);
     check("model.pt", "step_5/tmp_optim.pt", "\x80\x02}.", 4, -ENOENT, "never finished", false);
     check("model.pt", "step_5/meta.json.part", "x", 1, -ENOENT, "never finished", false);
+    check("model.pt", "step_5/optim.pt.partial", "x", 1, -ENOENT, "never finished", false);
+    check("model.pt", "step_5/optimizer_and_scheduler.pt.tmp", "x", 1, -ENOENT, "never finished",
+          false);
     check("model.pt", "step_5/optim.dirty.pt", "x", 1, -ENOENT, "never finished", false);
     check("model.pt", "step_5/model.pt.tmp", "x", 1, 0, "", false);
+    check("model.pt", "step_5/.model.pt.tmp", "x", 1, 0, "", false);
     check("model.pt", "step_5/notes.tmp", "x", 1, 0, "", false);
     check("model.pt", "step_5/model.pt.part0", "x", 1, 0, "", false);
     check("model.pt", "step_5/model.pt.tmpl", "x", 1, 0, "", false);
@@ -259,6 +283,9 @@ static void test_ranks(void)
         is_int(found_check(io_system(), b.dir, &f, true, &facts, &e), cases[i].rc,
                "%s of %u ranks: %s", cases[i].names, cases[i].world, e.text);
         like(e.text, cases[i].why, "and why");
+        if (cases[i].world == 4) {
+            is_int(facts.n_ranks, 2, "whoever knows how many there are hears of how many");
+        }
         others_bed_close(&b);
     }
 }
@@ -378,6 +405,7 @@ int main(void)
 {
     test_which();
     test_contents();
+    test_emptied();
     test_programs();
     test_whole();
     test_names();
