@@ -55,12 +55,16 @@ test_held() {
     is "$(names held):$(grep -c '"op":"removed"' out)" '7:1' 'until it is not' || diag "$(cat out)"
 }
 
+put_whole() {
+    mkdir -p "$1"
+    printf '\002\0\0\0\0\0\0\0{}' >"$1/model.safetensors"
+    echo "{\"global_step\": ${1##*-}}" >"$1/trainer_state.json"
+}
+
 # A program may save as often as its directory is looked at, or more often.
 one_more() {
     n_saved=$((n_saved + 1))
-    mkdir -p "often/checkpoint-$n_saved"
-    printf '\002\0\0\0\0\0\0\0{}' >"often/checkpoint-$n_saved/model.safetensors"
-    echo "{\"global_step\": $n_saved}" >"often/checkpoint-$n_saved/trainer_state.json"
+    put_whole "often/checkpoint-$n_saved"
     grep -q '"op":"removed"' often.out
 }
 test_often() {
@@ -71,6 +75,25 @@ test_often() {
     exec 7>often.in
     ok 'older ones go while others come without a pause' wait_for 10 one_more || diag "$(cat often.out)"
     ok 'and the newest does not' test -e "often/$(ls -v often | tail -n 1)/model.safetensors"
+    exec 7>&-
+    wait "$run_pid"
+}
+
+# A directory that is made later had nothing in it: all that comes is new. So it is where the
+# program removes it, and makes another one.
+test_later() {
+    mkfifo later.in
+    "$MUSTER" ckpt-watch -- later <later.in >later.out &
+    run_pid=$!
+    exec 7>later.in
+    wait_for 20 grep -q alive later.out
+    put_whole later/checkpoint-5
+    ok 'what comes into a directory that was not there' wait_for 20 grep -q '"op":"whole".*"new":true' later.out ||
+        diag "$(cat later.out)"
+    rm -r later
+    put_whole later/checkpoint-6
+    ok 'or into another one in its place, is new' wait_for 20 grep -q '/checkpoint-6".*"new":true' later.out ||
+        diag "$(cat later.out)"
     exec 7>&-
     wait "$run_pid"
 }
