@@ -222,14 +222,11 @@ static int take_pieces(struct reading *r, const struct pickle_node *name,
     return rc < 0 ? rc : list_files(r->c, t) < 0 ? error_set(r->e, ENOMEM, "list its files") : 0;
 }
 
-/* TensorProperties, whose state is a tuple that begins with the type, or a dict that has it. */
+/* TensorProperties, whose state is a tuple that begins with the type. */
 static bool take_type(const struct pickle_node *properties, enum dtype *ret)
 {
-    const struct pickle_node *state = properties && properties->kind == PICKLE_OBJECT
-                                          ? properties->state : NULL;
-    const struct pickle_node *type = pickle_node_item(state, 0);
-
-    return torch_dtype_of(type ? type : pickle_node_value(state, "dtype"), ret);
+    return properties && properties->kind == PICKLE_OBJECT &&
+           torch_dtype_of(pickle_node_item(properties->state, 0), ret);
 }
 
 /* TensorStorageMetadata(properties, size, chunks). */

@@ -187,10 +187,24 @@ def less(meta):
 def leave(meta):
     key = next(k for k in meta.storage_data if k.fqn == "model.plain")
     meta.storage_data[key] = dataclasses.replace(meta.storage_data[key], relative_path="../parts/__1_0.distcp")
-for name, how in {"swapped": swap, "forgot": forget, "double": twice, "more": less, "left": leave}.items():
+def join(meta):
+    first = pathlib.Path("joined/__0_0.distcp")
+    begin = first.stat().st_size
+    second = pathlib.Path("joined/__1_0.distcp")
+    first.write_bytes(first.read_bytes() + second.read_bytes())
+    second.unlink()
+    for key, one in meta.storage_data.items():
+        if one.relative_path == second.name:
+            meta.storage_data[key] = dataclasses.replace(one, relative_path=first.name, offset=one.offset + begin)
+for name, how in {"joined": join, "swapped": swap, "forgot": forget, "double": twice, "more": less, "left": leave}.items():
     shutil.copytree("parts", name)
     change(name, how)
 END
+    run ckpt show joined
+    matches "$(cat out)" 'model\.columns +F32 +\[6, 9\] +216 B +2 +__0_0\.distcp' 'two pieces in one file' || show
+    unlike "$(cat out)" '__0_0.distcp __0_0.distcp' 'which is named once'
+    ckpt convert joined joined.safetensors >/dev/null 2>&1
+    ok 'are put together likewise' cmp <(tail -c 400 parts.safetensors) <(tail -c 400 joined.safetensors)
     run ckpt convert swapped x.safetensors
     is "$status" 1 'pieces that are each other' || show
     like "$(cat err)" "of tensor 'model.columns': it is another tensor than .metadata says" 'are told' || show
