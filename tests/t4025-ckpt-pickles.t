@@ -83,6 +83,9 @@ test_directory() {
     echo '{"global_step": 4}' >hf/checkpoint-4/trainer_state.json
     run ckpt convert hf/checkpoint-4 hf.safetensors
     is "$status $(program check new/nested-old.pt hf.safetensors)" '0 new/nested-old.pt: right 35' 'weights of the Hugging Face Trainer, as they were' || show
+    cp hf.safetensors hf/checkpoint-4/model.safetensors
+    run ckpt convert hf/checkpoint-4 hf2.safetensors -o json
+    is "$status $(json tensors <out)" '0 35' 'once, where they are there in both forms' || show
 }
 
 test_damaged() {
