@@ -204,6 +204,8 @@ static void test_wrong(void)
         {.room = INT64_MAX, .n = 2, .shape = {INT64_MAX, 3}, .strides = {0, 0}},
         {.room = INT64_MAX, .n = 1, .shape = {INT64_MAX}, .strides = {0}},
         {.room = 6, .offset = INT64_MAX, .n = 1, .shape = {2}, .strides = {1}},
+        /* Its last element is at 2^64. */
+        {.room = 6, .n = 1, .shape = {(INT64_C(1) << 32) + 1}, .strides = {INT64_C(1) << 32}},
         {.room = 6, .n = BOX_MAX_DIMS + 1},
         {.room = 11, .n = 1, .shape = {6}, .strides = {1}, .function = "_rebuild_tensor_v3",
          .storage = "torch.storage\nUntypedStorage", .more = "\x89}ctorch\nuint16\n"},
