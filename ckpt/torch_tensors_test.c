@@ -328,6 +328,7 @@ static void test_names(void)
         {"}J\xff\xff\xff\xff", "s", "", "-1"},
         {"}N", "s", "", "-0"},
         {"}(NNN}U\1a", "su", "", "~0 -1.a"},
+        {"}(NK\1U\1a", "u", "", "~0 a"},
         {"}U\0", "s", "", NULL},
         {"ccollections\nOrderedDict\n)RU\1a", "s", "", "a"},
         {"cmine\nThing\n)R", "a", "", "0"},
