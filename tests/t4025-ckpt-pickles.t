@@ -8,6 +8,8 @@ export PYTHONPATH=$MUSTER_SRCDIR/python PYTHONDONTWRITEBYTECODE=1 XDG_STATE_HOME
 root=
 [ "$(id -u)" != 0 ] || root=--allow-run-as-root
 need_torch
+"$TORCH_PYTHON" -c 'from torch.distributed._tensor import init_device_mesh' 2>/dev/null ||
+    skip_rig 'no PyTorch of 2.3 or later: see scripts/install-deps'
 program() { "$python" "$MUSTER_SRCDIR/tests/py/torch_files.py" "$@" 2>/dev/null; }
 ckpt() { "$MUSTER" ckpt "$@"; }
 python=$TORCH_PYTHON
