@@ -236,7 +236,7 @@ static void test_no_tensor(void)
         {"ctorch._utils\n_rebuild_tensor_v2\n((U\7storagectorch\nFloatStorage\nU\0017NK\1tQN))tR.",
          -ERR_FORMAT},
         {"ctorch._utils\n_rebuild_tensor_v2\n"
-         "((U\7storagectorch\nFloatStorage\nU\0017NK\1tQK\1)K\1\x85tR.", -ERR_FORMAT},
+         "((U\7storagectorch\nFloatStorage\nU\0017NK\1tQI0\n)K\1\x85tR.", -ERR_FORMAT},
         {"ctorch._utils\n_rebuild_parameter\n(Nt.", 0},
         {"ctorch._utils\n_rebuild_parameter\n(NtR.", -ENOTSUP},
         {"ctorch._utils\n_rebuild_parameter\n)R.", -ENOTSUP},
