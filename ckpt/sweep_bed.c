@@ -202,7 +202,9 @@ static bool is_well_after(const struct sweep_case *c,
                         s.told->newest != c->newest
                     ? "started again, it does not come to its end"
                 : !c->is_kept(s.path, s.told)
-                    ? "started again, it leaves what was not told" : NULL;
+                    ? "started again, it leaves what was not told"
+                : c->is_tidy && !c->is_tidy(s.path)
+                    ? "started again, it does not remove what was left" : NULL;
     }
     if (wrong) {
         diag("%s, call %llu, error %d%s: %s (told of %llu)", c->name,

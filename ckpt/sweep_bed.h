@@ -27,6 +27,9 @@ struct sweep_case {
     void (*play)(const char *path, unsigned run, struct sweep_told *told);
     /* Whether all that was told is there, and all that is there is right. */
     bool (*is_kept)(const char *path, const struct sweep_told *told);
+    /* Whether nothing is left of a program that was killed once another one has come to its end;
+     * NULL: something may be. A loss of power may leave more: what tells need not be durable. */
+    bool (*is_tidy)(const char *path);
     uint64_t newest;    /* what an undisturbed program is told in the end */
     const char *except; /* files that need no sync, by the ends of their names */
     const char *left;   /* a directory in `path`: nothing in it is known to be on the disk */

@@ -151,15 +151,15 @@ static struct muster_ckpt *open_api(const char *path)
     return ck;
 }
 
-/* What saves that were killed have left; one that was killed before there was a file may. */
-static bool has_left(const char *path)
+/* One that was killed before there was a file may leave its directory. */
+static bool api_is_tidy(const char *path)
 {
     _close_ int root = open_root(path);
     _free_ struct step_entry *entries = NULL;
     size_t n = 0;
-    bool has = step_list(io_system(), root, &entries, &n, NULL) < 0;
+    bool is = step_list(io_system(), root, &entries, &n, NULL) == 0;
 
-    for (size_t i = 0; i < n && !has; i++) {
+    for (size_t i = 0; i < n && is; i++) {
         char name[STEP_NAME_BYTES + 32];
 
         snprintf(name, sizeof(name), "%s/COMMIT", entries[i].name);
@@ -167,9 +167,9 @@ static bool has_left(const char *path)
             continue;
         }
         snprintf(name, sizeof(name), "%s/r00000.safetensors", entries[i].name);
-        has = faccessat(root, name, F_OK, 0) == 0;
+        is = faccessat(root, name, F_OK, 0) < 0;
     }
-    return has;
+    return is;
 }
 
 /* Started again it goes on from what there is, as programs do. */
@@ -188,11 +188,9 @@ static void play_api(const char *path, unsigned run, struct sweep_told *told)
             sweep_tell(told, (uint64_t)step);
         }
     }
+    (void)run;
     model_destroy(m);
     muster_ckpt_close(ck);
-    if (run == 2 && has_left(path)) {
-        _exit(1);
-    }
 }
 
 /* Nothing that is damaged is passed over: what a crash leaves is never taken for a
@@ -401,7 +399,7 @@ const struct sweep_case *sweep_cases(size_t *ret_n)
          .is_kept = is_kept, .newest = 40},
         {.name = "prune, multiples stay", .prepare = make_four, .play = prune_some,
          .is_kept = multiples_are_kept, .newest = 40},
-        {.name = "the C API", .play = play_api, .is_kept = api_is_kept,
+        {.name = "the C API", .play = play_api, .is_kept = api_is_kept, .is_tidy = api_is_tidy,
          .newest = 3, .except = ".part .saver"},
         {.name = "copy", .prepare = make_source, .play = copy_all,
          .is_kept = copies_are_kept, .newest = 50},
