@@ -58,7 +58,7 @@ struct contents {
     struct contents_file *files;
     size_t n_files;
     struct contents_span *span; /* what was read last, where it is not read as it lies */
-    char why[256];
+    char why[256]; /* what why_no_tensors may be: it is not to be moved to another place */
 };
 
 /* Opens one. What found_check() has to say of it, without reading all bytes; -EINVAL:

@@ -161,6 +161,7 @@ static int take_piece(struct reading *r, const struct pickle_node *name,
     ret->box.n_dims = n;
     memcpy(ret->box.at, key.at, sizeof(key.at));
     ret->file = (size_t)file;
+    ret->is_archive = true;
     ret->archive_at = place->begin;
     ret->archive_end = place->end;
     return 0;

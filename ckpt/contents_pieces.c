@@ -82,6 +82,7 @@ static int look_into(const struct contents *c, const struct contents_tensor *t,
     size_t len = 0;
     int rc = torch_archive_open_at(c->io, fd, p->archive_at, p->archive_end, &a, e);
 
+    rc = rc < 0 ? rc : contents_torch_check_order(c->io, fd, &a, e);
     rc = rc < 0 ? rc : torch_archive_pickle(c->io, fd, &a, &pickle, &len, e);
     rc = rc < 0 ? rc : pickle_tree_read(pickle, len, &tree, e);
     if (rc < 0) {
@@ -94,7 +95,7 @@ static int look_into(const struct contents *c, const struct contents_tensor *t,
     if (rc == 0) {
         p->is_strided = !contents_torch_is_dense(&is);
         memcpy(p->strides, is.strides, sizeof(p->strides));
-        p->archive_at = p->archive_end = 0;
+        p->is_archive = false;
     }
     return rc;
 }
@@ -105,7 +106,7 @@ static int find_piece(const struct contents *c, const struct contents_tensor *t,
     char text[256];
     int fd, rc;
 
-    if (p->archive_end == 0) {
+    if (!p->is_archive) {
         return 0;
     }
     fd = contents_file_open(c, p->file, e);

@@ -16,12 +16,13 @@
 #include "ckpt/torch_tensors.h"
 
 /* A box of a tensor: in which file, from which byte on, with which distances between its
- * elements there. Of a piece that is an archive of its own that is not known at first, but
- * only where the archive lies. */
+ * elements there. Of a piece that is an archive of its own, and was not looked into yet, that
+ * is not known, but only where the archive lies. */
 struct contents_piece {
     struct box box;
     size_t file;
-    uint64_t archive_at, archive_end; /* of one that was not looked into yet; else 0 */
+    bool is_archive;
+    uint64_t archive_at, archive_end; /* of that */
     uint64_t begin;
     bool is_strided; /* by `strides`, in elements; else row-major without gaps */
     int64_t strides[BOX_MAX_DIMS];
@@ -59,6 +60,9 @@ int contents_add_dcp(struct contents *c, struct error *e);
 struct torch_archive;
 int contents_torch_place(const struct torch_archive *a, const struct torch_tensor *t,
                          uint64_t *ret, struct error *e);
+/* -ENOTSUP: its numbers are as machines have them that are not supported. */
+int contents_torch_check_order(struct io *io, int fd, const struct torch_archive *a,
+                               struct error *e);
 /* Whether it lies row by row, without gaps. */
 bool contents_torch_is_dense(const struct torch_tensor *t);
 

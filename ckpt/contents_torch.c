@@ -109,7 +109,8 @@ static int leave_out(void *arg, const char *name, bool is_tensor, struct error *
 
 /* Numbers are as the machine had them that saved: all that PyTorch runs on have little-endian
  * ones, but for some. */
-static int check_order(struct io *io, int fd, const struct torch_archive *a, struct error *e)
+int contents_torch_check_order(struct io *io, int fd, const struct torch_archive *a,
+                               struct error *e)
 {
     static const char big[] = "big";
     const struct zip_entry *entry = torch_archive_find(a, "byteorder");
@@ -145,7 +146,7 @@ static int read_archive(struct contents *c, size_t file, int fd, const char *pre
     int rc = torch_archive_open(c->io, fd, &a, e);
 
     c->has_sums = true;
-    rc = rc < 0 ? rc : check_order(c->io, fd, &a, e);
+    rc = rc < 0 ? rc : contents_torch_check_order(c->io, fd, &a, e);
     rc = rc < 0 ? rc : torch_archive_pickle(c->io, fd, &a, &pickle, &len, e);
     return rc < 0 ? rc : walk_pickle(&adding, pickle, len, prefix, e);
 }

@@ -132,3 +132,29 @@ int pickle_next(const void *data, size_t len, size_t *at,
     ret->len = *at - from - 1;
     return 0;
 }
+
+uint64_t pickle_number(const uint8_t *at, size_t bytes)
+{
+    uint64_t n = 0;
+
+    while (bytes-- > 0) {
+        n = n << 8 | at[bytes];
+    }
+    return n;
+}
+
+uint64_t pickle_place(const struct pickle_op *op)
+{
+    uint64_t n = 0;
+
+    if (op->op != 'p' && op->op != 'g') {
+        return pickle_number(op->argument, op->len);
+    }
+    for (size_t i = 0; i + 1 < op->len; i++) {
+        if (op->argument[i] < '0' || op->argument[i] > '9' || n > UINT32_MAX) {
+            return UINT64_MAX;
+        }
+        n = 10 * n + (op->argument[i] - '0');
+    }
+    return op->len > 1 ? n : UINT64_MAX;
+}

@@ -32,6 +32,12 @@ struct pickle_op {
 int pickle_next(const void *data, size_t len, size_t *at,
                 struct pickle_op *ret, struct error *e);
 
+/* Of so many bytes, little-endian, as arguments have it. */
+uint64_t pickle_number(const uint8_t *at, size_t bytes);
+/* Where an instruction keeps a value, or fetches one: a number, or digits to the end of the line.
+ * UINT64_MAX: it is none. */
+uint64_t pickle_place(const struct pickle_op *op);
+
 /* What an instruction leaves behind, where that is a text, a name (of a class, without
  * its module), a number of 0 or more, or None; anything else has neither. Text protocols (0)
  * say a persistent id as one text. */

@@ -144,35 +144,9 @@ static int move(struct machine *m, uint8_t op)
 
 /* --- what is kept --- */
 
-static uint64_t number(const uint8_t *at, size_t bytes)
-{
-    uint64_t n = 0;
-
-    while (bytes-- > 0) {
-        n = n << 8 | at[bytes];
-    }
-    return n;
-}
-
-/* Also of text protocols, as digits to the end of the line; UINT64_MAX: none. */
 static uint64_t place_of(const struct machine *m, const struct pickle_op *op)
 {
-    bool is_line = op->op == 'p' || op->op == 'g';
-    uint64_t n = 0;
-
-    if (op->op == 0x94) {
-        return m->n_kept;
-    }
-    if (!is_line) {
-        return number(op->argument, op->len);
-    }
-    for (size_t i = 0; i + 1 < op->len; i++) {
-        if (op->argument[i] < '0' || op->argument[i] > '9' || n > UINT32_MAX) {
-            return UINT64_MAX;
-        }
-        n = 10 * n + (op->argument[i] - '0');
-    }
-    return op->len > 1 ? n : UINT64_MAX;
+    return op->op == 0x94 ? m->n_kept : pickle_place(op);
 }
 
 static bool is_kept(const struct machine *m, uint64_t place)
@@ -260,7 +234,7 @@ static int check_start(const struct machine *m, const struct pickle_op *op)
 /* Instructions lie in a frame as a whole, and frames one after the other. */
 static int begin_frame(struct machine *m, const struct pickle_op *op, size_t next)
 {
-    uint64_t n = number(op->argument, op->len);
+    uint64_t n = pickle_number(op->argument, op->len);
 
     if (n > m->len - next) {
         return error_text(m->e, ERR_FORMAT, "the pickle is cut: a frame of %llu bytes, at its "

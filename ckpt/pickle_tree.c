@@ -367,16 +367,6 @@ static int put_other(struct machine *m)
     return put_number(m, PICKLE_OTHER, 0);
 }
 
-static uint64_t little(const uint8_t *at, size_t bytes)
-{
-    uint64_t n = 0;
-
-    while (bytes-- > 0) {
-        n = n << 8 | at[bytes];
-    }
-    return n;
-}
-
 /* Of any length, with a sign. */
 static int put_long(struct machine *m, const uint8_t *at, size_t bytes)
 {
@@ -385,7 +375,7 @@ static int put_long(struct machine *m, const uint8_t *at, size_t bytes)
     if (bytes > sizeof(n)) {
         return put_other(m);
     }
-    n = little(at, bytes);
+    n = pickle_number(at, bytes);
     if (bytes > 0 && bytes < sizeof(n) && at[bytes - 1] & 0x80) {
         n |= UINT64_MAX << 8 * bytes;
     }
@@ -438,22 +428,13 @@ static int put_written(struct machine *m, const uint8_t *text, size_t len)
 
 /* --- what is kept --- */
 
+/* They are counted from 0 or 1 on. */
 static int place_of(const struct machine *m, const struct pickle_op *op, size_t *ret)
 {
-    bool is_line = op->op == 'p' || op->op == 'g';
-    uint64_t n = is_line ? 0 : little(op->argument, op->len);
+    uint64_t n = pickle_place(op);
 
-    for (size_t i = 0; is_line && i + 1 < op->len; i++) {
-        if (op->argument[i] < '0' || op->argument[i] > '9' || n > UINT32_MAX) {
-            return wrong(m, "a place is no number");
-        }
-        n = 10 * n + (op->argument[i] - '0');
-    }
-    if (n > m->len) { /* they are counted from 0 or 1 on */
-        return wrong(m, "a place is far away");
-    }
     *ret = n;
-    return 0;
+    return n > m->len ? wrong(m, "a place is none, or far away") : 0;
 }
 
 static int keep(struct machine *m, size_t place)
@@ -532,7 +513,7 @@ static int put_value(struct machine *m, const struct pickle_op *op)
     case 0x88: case 0x89:
         return put_number(m, PICKLE_BOOL, op->op == 0x88);
     case 'K': case 'M':
-        return put_number(m, PICKLE_INT, (int64_t)little(at, op->len));
+        return put_number(m, PICKLE_INT, (int64_t)pickle_number(at, op->len));
     case 'J':
         return put_long(m, at, op->len);
     case 0x8a:

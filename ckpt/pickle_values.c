@@ -28,16 +28,6 @@ struct scan {
     size_t text_at; /* likewise, of the last text */
 };
 
-static uint64_t number(const uint8_t *at, size_t bytes)
-{
-    uint64_t n = 0;
-
-    while (bytes-- > 0) {
-        n = n << 8 | at[bytes];
-    }
-    return n;
-}
-
 static void take_text(const struct pickle_op *op, size_t prefix,
                       struct pickle_value *ret)
 {
@@ -90,7 +80,7 @@ static void take_number(const uint8_t *at, size_t bytes, bool is_signed,
         bytes--;
     }
     ret->is_number = bytes <= 8;
-    ret->number = ret->is_number ? number(at, bytes) : 0;
+    ret->number = ret->is_number ? pickle_number(at, bytes) : 0;
 }
 
 static struct pickle_value value_of(const struct pickle_op *op)
@@ -147,7 +137,7 @@ static uint64_t place_of(const struct pickle_op *op)
     struct pickle_value v = {0};
 
     if (op->op != 'p' && op->op != 'g') {
-        return number(op->argument, op->len);
+        return pickle_number(op->argument, op->len);
     }
     take_line_number(op, &v);
     return v.is_number ? v.number : UINT64_MAX;

@@ -201,7 +201,10 @@ def join(meta):
     for key, one in meta.storage_data.items():
         if one.relative_path == second.name:
             meta.storage_data[key] = dataclasses.replace(one, relative_path=first.name, offset=one.offset + begin)
-for name, how in {"joined": join, "swapped": swap, "forgot": forget, "double": twice, "more": less, "left": leave}.items():
+def empty(meta):
+    key = next(k for k in meta.storage_data if k.fqn == "model.plain")
+    meta.storage_data[key] = dataclasses.replace(meta.storage_data[key], offset=0, length=0)
+for name, how in {"empty": empty, "joined": join, "swapped": swap, "forgot": forget, "double": twice, "more": less, "left": leave}.items():
     shutil.copytree("parts", name)
     change(name, how)
 END
@@ -213,6 +216,8 @@ END
     run ckpt convert swapped x.safetensors
     is "$status" 1 'pieces that are each other' || show
     like "$(cat err)" "of tensor 'model.columns': it is another tensor than .metadata says" 'are told' || show
+    run ckpt convert empty x.safetensors
+    is "$status" 1 'a piece of no bytes' || show
     run ckpt show forgot
     is "$status" 1 'one that lies nowhere' || show
     like "$(cat err)" "tensor 'model.rows': it does not say where a piece of it lies" 'is told' || show
